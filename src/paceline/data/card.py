@@ -1,0 +1,80 @@
+"""The card: one JSON file beside prepared data that says what it is and where it came from.
+
+Shared by all workloads. What a workload writes into its card is the workload's affair; here are the
+file itself, its hashes, and the messages when it is missing or belongs to something else.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UserError
+
+CARD_NAME = "card.json"
+
+
+def sha256_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def describe_file(path: Path) -> dict[str, Any]:
+    """Name, size and hash of a file, as cards hold them."""
+    return {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_file(path)}
+
+
+def fingerprint(hashes: Mapping[str, str]) -> str:
+    """One short string for a whole data set; equal files give equal strings in any order."""
+    lines = "".join(f"{name} {hashes[name]}\n" for name in sorted(hashes))
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+def write_card(directory: Path, card: Mapping[str, Any]) -> Path:
+    """Complete or absent: a reader never meets half a card."""
+    path = directory / CARD_NAME
+    aside = directory / f".{CARD_NAME}.{os.getpid()}"
+    with aside.open("w", encoding="utf-8") as file:
+        json.dump(card, file, indent=2)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+    return path
+
+
+def read_card(directory: Path, workload: str | None = None) -> dict[str, Any]:
+    """The card of a directory; with a workload named, one of that workload or a UserError."""
+    path = directory / CARD_NAME
+    if not path.is_file():
+        raise UserError(_what_is_missing(directory), _how_to_prepare(workload))
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {path}: {error}", _how_to_prepare(workload)) from error
+    if not isinstance(card, dict) or not isinstance(card.get("workload"), str):
+        raise UserError(f"{path} is not a card of prepared data", _how_to_prepare(workload))
+    if workload is not None and card["workload"] != workload:
+        raise UserError(
+            f"{directory} holds data of the workload '{card['workload']}', not of '{workload}'",
+            f"name another directory with data=DIR, or {_how_to_prepare(workload)}",
+        )
+    return card
+
+
+def _what_is_missing(directory: Path) -> str:
+    if not directory.exists():
+        return f"there is no data directory {directory}"
+    if not directory.is_dir():
+        return f"{directory} is not a directory of prepared data"
+    return f"{directory} holds no prepared data (no {CARD_NAME})"
+
+
+def _how_to_prepare(workload: str | None) -> str:
+    name = workload or "WORKLOAD"
+    return (
+        f"run: paceline data {name} --from web   (or --from stand-in, or --from PATH; "
+        "--to DIR where it should be)"
+    )

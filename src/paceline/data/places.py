@@ -1,0 +1,79 @@
+"""Where data lives on this machine, and what goes wrong when writing there.
+
+No data set is known here by name, and nothing is downloaded or read.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from paceline.errors import UserError
+from paceline.units import format_bytes
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NOT_A_DIRECTORY = (errno.ENOTDIR, errno.EEXIST)
+
+
+def data_home() -> Path:
+    """PACELINE_DATA wins, so a cluster can share one copy; else the user's cache."""
+    if named := os.environ.get("PACELINE_DATA"):
+        return Path(named).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "paceline"
+
+
+def data_directory(name_or_path: str) -> Path:
+    """'cifar10' is a directory of the data home; 'sets/cifar10', './x' and '~/x' are paths."""
+    if "/" in name_or_path or name_or_path.startswith((".", "~")):
+        return Path(name_or_path).expanduser()
+    return data_home() / name_or_path
+
+
+@contextmanager
+def writing_to(directory: Path) -> Iterator[None]:
+    """Turn what a user can put right about a disk into a UserError; the rest stays as it is."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise UserError(
+                f"no space left on the disk of {directory} ({_free_text(directory)})",
+                "make room, or choose a directory on another disk (--to, or PACELINE_DATA)",
+            ) from error
+        if error.errno in _NOT_ALLOWED:
+            raise UserError(
+                f"cannot write to {directory}: {error.strerror}",
+                "choose a directory that you may write to (--to, or PACELINE_DATA)",
+            ) from error
+        if error.errno in _NOT_A_DIRECTORY:
+            raise UserError(
+                f"cannot write to {directory}: {error.filename} is in the way",
+                "remove it, or choose another directory (--to, or PACELINE_DATA)",
+            ) from error
+        raise
+
+
+def require_space(directory: Path, needed_bytes: int) -> None:
+    """Refuse before hours of downloading rather than after them."""
+    free_bytes = shutil.disk_usage(_nearest_existing(directory)).free
+    if free_bytes < needed_bytes:
+        raise UserError(
+            f"{directory} needs {format_bytes(needed_bytes)} and its disk has only "
+            f"{format_bytes(free_bytes)} free",
+            "make room, or choose a directory on another disk (--to, or PACELINE_DATA)",
+        )
+
+
+def _free_text(directory: Path) -> str:
+    return f"{format_bytes(shutil.disk_usage(_nearest_existing(directory)).free)} free"
+
+
+def _nearest_existing(directory: Path) -> Path:
+    here = directory.absolute()
+    while not here.exists():
+        here = here.parent
+    return here

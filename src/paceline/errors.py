@@ -1,0 +1,19 @@
+"""The one exception that is meant for the user.
+
+Anything a user can put right is raised as `UserError`; the command line prints it without a
+traceback and exits with 2. Programming errors stay ordinary exceptions.
+"""
+
+EXIT_USER_ERROR = 2
+
+
+class UserError(Exception):
+    """What is wrong (and where), and what to do about it."""
+
+    def __init__(self, what: str, fix: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"error: {self.what}" + (f"\n  fix: {self.fix}" if self.fix else "")

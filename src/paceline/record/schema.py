@@ -1,0 +1,97 @@
+"""Names and places in a run directory, and the names of events and phases.
+
+Every event is one JSON line with `kind`, `time` (seconds since 1970) and `attempt`:
+
+- `begin`: an attempt of a rank entered the loop at `step`; `phases` holds its start-up.
+- `steps`: since the last such line `num_steps` steps were done, up to `step`.
+- `score`, `checkpoint`, `restored`, `warning`: something happened at `step`.
+- `end`: the attempt left the loop; `reason` says why.
+
+`seconds` is the wall time since the same rank's last event with phases, and `phases` splits it
+without overlap. The launcher's own file has `launch` and `exit`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+START_UP = "start-up"
+INPUT = "input"
+COMPUTE = "compute"
+NETWORK = "network"
+OPTIMIZER = "optimizer"
+EVALUATE = "evaluate"
+CHECKPOINT = "checkpoint"
+RESTART = "restart"
+SHUT_DOWN = "shut-down"
+UNEXPLAINED = "unexplained"
+
+PHASES = (
+    START_UP,
+    INPUT,
+    COMPUTE,
+    NETWORK,
+    OPTIMIZER,
+    EVALUATE,
+    CHECKPOINT,
+    RESTART,
+    SHUT_DOWN,
+    UNEXPLAINED,
+)
+
+PHASE_MEANING = {
+    START_UP: "processes, imports, data and model, until the first step",
+    INPUT: "waiting for the next batch",
+    COMPUTE: "forward and backward",
+    NETWORK: "waiting for other processes: communication that compute did not hide",
+    OPTIMIZER: "clipping and updating the weights",
+    EVALUATE: "scores while training",
+    CHECKPOINT: "the loop standing still for a save",
+    RESTART: "steps done and lost, then done again",
+    SHUT_DOWN: "from the last step to the end of the process",
+    UNEXPLAINED: "not measured",
+}
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Where things are in a run."""
+
+    path: Path
+
+    @property
+    def recipe(self) -> Path:
+        return self.path / "recipe.yaml"
+
+    @property
+    def environment(self) -> Path:
+        return self.path / "environment.json"
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events"
+
+    @property
+    def launcher_events(self) -> Path:
+        return self.events / "launcher.jsonl"
+
+    @property
+    def evaluation_events(self) -> Path:
+        return self.events / "evaluations.jsonl"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.path / "tensorboard"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def best(self) -> Path:
+        return self.path / "best"
+
+    def rank_events(self, rank: int) -> Path:
+        return self.events / f"rank-{rank:05d}.jsonl"
+
+    def exists(self) -> bool:
+        return self.recipe.is_file()

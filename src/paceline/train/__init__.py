@@ -1,0 +1,1 @@
+"""Training: the loop, one optimizer step, checkpoints, and what is recorded of them."""

@@ -1,0 +1,247 @@
+"""Saving in the background and restoring exactly.
+
+The loop stands still only while tensors are copied aside. A thread then writes, flushes, hashes and
+renames; a checkpoint therefore exists completely or not at all. Files are safetensors and JSON, so
+loading one runs no code from it.
+"""
+
+import errno
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from paceline.recipe import CheckpointSettings
+from paceline.record import checkpoints as stored
+from paceline.record.schema import RunDirectory
+from paceline.train.state import (
+    Tensors,
+    TrainState,
+    load_numbers,
+    load_optimizer_tensors,
+    numbers_of,
+    optimizer_tensors,
+    weight_tensors,
+)
+from paceline.world import World
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A copy of the state that training may no longer change."""
+
+    step: int
+    best_step: int | None
+    files: dict[str, Tensors]
+    numbers: dict[str, Any]
+
+
+def take_snapshot(state: TrainState) -> Snapshot:
+    files = {
+        stored.WEIGHTS: weight_tensors(state.network),
+        stored.OPTIMIZER: optimizer_tensors(state),
+    }
+    if state.average is not None:
+        files[stored.AVERAGE] = weight_tensors(state.average.module)
+    copied = {
+        name: {key: _copy_to_cpu(tensor) for key, tensor in tensors.items()}
+        for name, tensors in files.items()
+    }
+    return Snapshot(state.progress.step, state.progress.best_step, copied, numbers_of(state))
+
+
+def _copy_to_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    # safetensors stores plain row-major arrays; channels-last is restored on load.
+    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+
+
+class CheckpointSaver:
+    """The first process's saver: one save at a time, in a thread; failures never stop the run."""
+
+    def __init__(
+        self, run: RunDirectory, settings: CheckpointSettings, note: Callable[..., None]
+    ) -> None:
+        self._run = run
+        self._settings = settings
+        self._note = note
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._pending: Future[None] | None = None
+        self.last_saved_step: int | None = None
+        self.problem: str | None = None
+        _remove_leftovers(run.checkpoints)
+
+    def save(self, state: TrainState) -> None:
+        """Copy the state and return; waits only if the save before has not finished."""
+        self.wait()
+        snapshot = take_snapshot(state)
+        self._pending = self._thread.submit(self._write, snapshot)
+
+    def wait(self) -> None:
+        if self._pending is not None:
+            self._pending.result()
+            self._pending = None
+
+    def close(self) -> None:
+        self.wait()
+        self._thread.shutdown()
+
+    def _write(self, snapshot: Snapshot) -> None:
+        began = time.perf_counter()
+        try:
+            final = write_checkpoint(self._run.checkpoints, snapshot)
+            self.last_saved_step, self.problem = snapshot.step, None
+            self._tidy(snapshot)
+        except (OSError, SafetensorError) as error:
+            self.problem = _explain(error, self._run.checkpoints)
+            self._note("warning", step=snapshot.step, text=self.problem)
+            _remove_leftovers(self._run.checkpoints)
+            return
+        num_bytes = sum(path.stat().st_size for path in final.iterdir())
+        self._note(
+            "checkpoint", step=snapshot.step, num_bytes=num_bytes,
+            write_seconds=round(time.perf_counter() - began, 6),
+        )  # fmt: skip
+
+    def _tidy(self, snapshot: Snapshot) -> None:
+        """Point `best` at the best one, and remove what is neither recent nor best."""
+        checkpoints = self._run.checkpoints
+        best = snapshot.best_step
+        if best is not None and (checkpoints / stored.checkpoint_name(best)).is_dir():
+            _point(self._run.best, Path("checkpoints") / stored.checkpoint_name(best))
+        kept = stored.all_checkpoints(checkpoints)[-self._settings.keep_last :]
+        for checkpoint in stored.all_checkpoints(checkpoints):
+            if checkpoint not in kept and stored.step_of(checkpoint) != best:
+                _remove(checkpoint)
+
+
+def write_checkpoint(directory: Path, snapshot: Snapshot) -> Path:
+    """Write aside, flush, hash, rename."""
+    directory.mkdir(parents=True, exist_ok=True)
+    final = directory / stored.checkpoint_name(snapshot.step)
+    aside = directory / f".{final.name}.{os.getpid()}"
+    aside.mkdir()
+    for name, tensors in snapshot.files.items():
+        save_file(tensors, aside / name)
+    (aside / stored.STATE).write_text(json.dumps(snapshot.numbers), encoding="utf-8")
+    manifest = _manifest(aside, snapshot.step)
+    (aside / stored.MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    for path in aside.iterdir():
+        _flush(path)
+    _flush(aside)
+    if final.exists():
+        # The same step saved again by a run that was set back: the old one was damaged or redone.
+        _remove(final)
+    aside.rename(final)
+    _flush(directory)
+    return final
+
+
+def _manifest(aside: Path, step: int) -> dict[str, Any]:
+    files = {
+        path.name: {"bytes": path.stat().st_size, "sha256": stored.sha256_of(path)}
+        for path in sorted(aside.iterdir())
+    }
+    return {
+        "step": step,
+        "files": files,
+        "weights_sha256": stored.weights_sha256(aside / stored.WEIGHTS),
+    }
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _point(link: Path, target: Path) -> None:
+    aside = link.with_name(f".{link.name}.{os.getpid()}")
+    aside.unlink(missing_ok=True)
+    aside.symlink_to(target)
+    aside.replace(link)
+
+
+def _remove(checkpoint: Path) -> None:
+    """Rename first: a removal that is killed midway must not leave half a checkpoint."""
+    doomed = checkpoint.with_name(f".removed.{checkpoint.name}.{os.getpid()}")
+    checkpoint.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _remove_leftovers(directory: Path) -> None:
+    if directory.is_dir():
+        for path in directory.glob(".*step-*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _explain(error: Exception, directory: Path) -> str:
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    # safetensors wraps the system's error in its own and keeps only the text.
+    if full or "No space left" in str(error) or "os error 28" in str(error):
+        return (
+            f"no space left in {directory}: this checkpoint was not saved, earlier ones are intact"
+        )
+    return f"a checkpoint could not be saved in {directory} ({error}); earlier ones are intact"
+
+
+def restore(state: TrainState, run: RunDirectory, world: World) -> list[str]:
+    """Bring every process to the newest undamaged checkpoint; the first process alone reads it.
+
+    Returns what was wrong with newer ones. Without any checkpoint the state stays as it is.
+    """
+    checkpoint, problems = stored.newest_whole(run.checkpoints) if world.is_first else (None, [])
+    found = world.send_value(str(checkpoint) if checkpoint else None)
+    if found is None:
+        return problems
+    numbers = None
+    if checkpoint is not None:
+        numbers = json.loads((checkpoint / stored.STATE).read_text(encoding="utf-8"))
+        _load_weights(state, checkpoint)
+    _send_weights(state, world)
+    optimizer = load_file(checkpoint / stored.OPTIMIZER) if checkpoint else {}
+    load_optimizer_tensors(state, _send_all(optimizer, world))
+    load_numbers(state, world.send_value(numbers))
+    return problems
+
+
+def _load_weights(state: TrainState, checkpoint: Path) -> None:
+    state.network.load_state_dict(load_file(checkpoint / stored.WEIGHTS))
+    if state.average is not None:
+        state.average.module.load_state_dict(load_file(checkpoint / stored.AVERAGE))
+
+
+def _send_weights(state: TrainState, world: World) -> None:
+    networks = [state.network, *([state.average.module] if state.average is not None else [])]
+    for network in networks:
+        for tensor in network.state_dict().values():
+            world.send_tensor(tensor)
+    if state.average is not None:
+        # A fresh average copies the model on its first update; a restored one must not.
+        state.average.n_averaged.fill_(1)
+
+
+def _send_all(tensors: Tensors, world: World) -> Tensors:
+    """The first process's named tensors in every process."""
+    shapes = {
+        name: [str(t.dtype).removeprefix("torch."), list(t.shape)] for name, t in tensors.items()
+    }
+    shapes = world.send_value(shapes)
+    received: Tensors = {}
+    for name, (dtype, shape) in shapes.items():
+        tensor = (
+            tensors[name] if world.is_first else torch.empty(shape, dtype=getattr(torch, dtype))
+        )
+        world.send_tensor(tensor)
+        received[name] = tensor
+    return received

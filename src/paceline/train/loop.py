@@ -1,0 +1,167 @@
+"""The training loop. Features are lines here, or they do not exist."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.models.norm import norm_layers
+from paceline.recipe import Recipe
+from paceline.record.checkpoints import checkpoint_name
+from paceline.record.schema import CHECKPOINT, EVALUATE, INPUT, NETWORK, RunDirectory
+from paceline.schedule import batch_scale, rate_at
+from paceline.train.checkpoint import CheckpointSaver, restore
+from paceline.train.guard import lost, watch_loss
+from paceline.train.recorder import Recorder
+from paceline.train.state import TrainState, build_state
+from paceline.train.step import Stepper, plan_step
+from paceline.workload import Workload
+from paceline.world import World
+
+
+class Trainer:
+    """A run on its way: built once per attempt, then `train`."""
+
+    def __init__(self, recipe: Recipe, run: RunDirectory, workload: Workload, world: World) -> None:
+        self.recipe, self.run, self.workload, self.world = recipe, run, workload, world
+        refuse_too_many_processes(workload, world)
+        self.recorder = Recorder(run, recipe.log, world, workload.unit)
+        self.state = build_state(recipe, workload.build_model(), world)
+        self.saver = (
+            CheckpointSaver(run, recipe.checkpoint, self.recorder.note) if world.is_first else None
+        )
+        self.stepper = Stepper(recipe, workload, self.state, world, self.recorder.clock)
+        self._last_save = time.monotonic()
+
+    def restore(self) -> None:
+        progress = self.state.progress
+        for problem in restore(self.state, self.run, self.world):
+            self.recorder.note("warning", step=progress.step, text=f"damaged checkpoint: {problem}")
+        progress = self.state.progress
+        fingerprint = self.workload.data_fingerprint
+        if progress.data_fingerprint not in ("", fingerprint):
+            raise UserError(
+                f"{self.run.path} was trained on other data "
+                f"({progress.data_fingerprint[:12]}, not {fingerprint[:12]})",
+                "name the old data with data=DIR, or another --run to begin anew",
+            )
+        progress.data_fingerprint = fingerprint
+
+    def train(self, stop_asked: Callable[[], bool]) -> str:
+        """Step until done or told to stop; the reason why it ended."""
+        progress, recorder, reason = self.state.progress, self.recorder, "finished"
+        while progress.step < self.recipe.steps:
+            plan = plan_step(self.workload, progress.position, self.world)
+            with recorder.clock.phase(INPUT):
+                batches = [self.workload.micro_batch(index) for index in plan.mine]
+            step = progress.step + 1
+            rate = self._rate(step)
+            result = self.stepper.step(plan, batches, rate, recorder.ends_interval(step))
+            progress.step, progress.position = step, plan.indices.stop
+            recorder.add_step(step, rate, result)
+            stop, save_now = self._agree(stop_asked())
+            ends = stop or step == self.recipe.steps
+            evaluate = self._evaluation_is_due(step)
+            save = ends or save_now or self._save_is_due(step)
+            if evaluate or save or recorder.ends_interval(step):
+                self._write_steps()
+            if evaluate:
+                self._evaluate(step)
+            if save:
+                self._save()
+            if stop:
+                reason = "stopped"
+                break
+        return reason
+
+    def _rate(self, step: int) -> float:
+        num_micro = self.workload.micro_batches_per_step(self.world.size)
+        whole = num_micro * self.workload.num_units(0)
+        schedule = self.recipe.schedule
+        return rate_at(schedule, step, self.recipe.steps) * batch_scale(schedule, whole)
+
+    def _agree(self, stop_asked: bool) -> tuple[bool, bool]:
+        """All processes stop, and save by the clock, after the same step."""
+        minutes = self.recipe.checkpoint.every_minutes
+        due = minutes is not None and time.monotonic() - self._last_save >= 60 * minutes
+        with self.recorder.clock.phase(NETWORK):
+            stop, save = self.world.any_of([stop_asked, due and self.world.is_first])
+        return stop, save
+
+    def _evaluation_is_due(self, step: int) -> bool:
+        every = self.recipe.evaluate.every_steps
+        return every is not None and (step % every == 0 or step == self.recipe.steps)
+
+    def _save_is_due(self, step: int) -> bool:
+        every = self.recipe.checkpoint.every_steps
+        return every is not None and step % every == 0
+
+    def _write_steps(self) -> None:
+        """Record the steps since the last time, unless they show that the run is lost."""
+        progress, factor = self.state.progress, self.recipe.guard.diverged_factor
+        for step, rate, loss in self.recorder.read_losses():
+            problem = watch_loss(progress, loss, factor)
+            if problem:
+                self.recorder.note("warning", step=step, text=problem)
+                raise lost(problem, step, rate, self._last_good())
+        self.recorder.write_steps(self.recipe.steps, self.workload.epochs_at(progress.position))
+
+    def _last_good(self) -> str | None:
+        if self.saver is not None:
+            self.saver.wait()
+        steps = sorted(self.run.checkpoints.glob("step-*"))
+        return str(steps[-1]) if steps else None
+
+    def _evaluate(self, step: int) -> None:
+        progress = self.state.progress
+        with self.recorder.clock.phase(EVALUATE):
+            scores = self.workload.evaluate(self.state.scored_network, "validation", self.world)
+        self.recorder.score(step, "validation", scores)
+        score = scores.values[self.workload.best_by]
+        if progress.best_score is None or score > progress.best_score:
+            progress.best_score, progress.best_step = score, step
+
+    def _save(self) -> None:
+        self._last_save = time.monotonic()
+        if self.saver is not None:
+            with self.recorder.clock.phase(CHECKPOINT):
+                self.saver.save(self.state)
+            self.recorder.saved_aside()
+
+    def rehearse(self) -> None:
+        plan = plan_step(self.workload, self.state.progress.position, self.world)
+        self.stepper.rehearse(plan, [self.workload.micro_batch(index) for index in plan.mine])
+
+    def finish(self, reason: str) -> None:
+        """Wait for the last save and close the records; a lost last save is the user's to know."""
+        if self.saver is not None:
+            with self.recorder.clock.phase(CHECKPOINT):
+                self.saver.close()
+        self.recorder.end(self.state.progress.step, reason)
+        if self.saver is not None and self.saver.problem and reason in ("finished", "stopped"):
+            raise UserError(self.saver.problem, "free some space, then go on with the same command")
+
+
+def refuse_too_many_processes(workload: Workload, world: World) -> None:
+    num_micro = workload.micro_batches_per_step(world.size)
+    if num_micro < world.size:
+        raise UserError(
+            f"a step has {num_micro} micro-batches, too few for {world.size} processes",
+            "lower batch.micro, raise batch.global, or start fewer processes",
+        )
+
+
+def describe_state(state: TrainState, workload: Workload, world: World) -> dict[str, Any]:
+    """Facts about an attempt that a report wants and only training knows."""
+    parameters = [p for p in state.network.parameters() if p.requires_grad]
+    return {
+        "world_size": world.size,
+        "device": str(world.device),
+        "unit": workload.unit,
+        "best_by": workload.best_by,
+        "num_parameters": sum(p.numel() for p in parameters),
+        "gradient_bytes": sum(p.numel() * p.element_size() for p in parameters),
+        "micro_batches_per_step": workload.micro_batches_per_step(world.size),
+        "num_norm_layers": len(norm_layers(state.network)),
+        "checkpoint_name": checkpoint_name(state.progress.step),
+    }

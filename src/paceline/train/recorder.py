@@ -1,0 +1,189 @@
+"""What training tells the world: event lines, TensorBoard scalars and a line on the terminal."""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from paceline.recipe import LogSettings
+from paceline.record.phases import PhaseClock
+from paceline.record.schema import START_UP, RunDirectory
+from paceline.record.writer import EventFile
+from paceline.train.step import StepResult
+from paceline.units import format_seconds
+from paceline.workload import Scores
+from paceline.world import World
+
+
+class Recorder:
+    """One per process. Every process writes its events; the first one also shows progress."""
+
+    def __init__(self, run: RunDirectory, settings: LogSettings, world: World, unit: str) -> None:
+        self.clock = PhaseClock()
+        self.events = EventFile(run.rank_events(world.rank), this_attempt())
+        self._settings = settings
+        self._is_first = world.is_first
+        self._pending: list[tuple[int, float, StepResult]] = []
+        self._step_seconds: list[float] = []
+        self._last_step_ended = time.perf_counter()
+        self._board: Any = None
+        self.line = ProgressLine(settings.show_seconds, unit) if world.is_first else None
+        self._tensorboard = run.tensorboard
+
+    def begin(self, step: int, position: int, launched_at: float, facts: dict[str, Any]) -> None:
+        """The loop starts now; what came before, back to the launcher's start, is start-up."""
+        self.clock.take()
+        start_up = max(time.time() - launched_at, 0.0)
+        self.events.write(
+            "begin",
+            step=step,
+            position=position,
+            seconds=start_up,
+            phases={START_UP: start_up},
+            **facts,
+        )
+        self._last_step_ended = time.perf_counter()
+        if self._is_first:
+            self._board = open_tensorboard(self._tensorboard, step)
+
+    def add_step(self, step: int, rate: float, result: StepResult) -> None:
+        now = time.perf_counter()
+        self._step_seconds.append(round(now - self._last_step_ended, 6))
+        self._last_step_ended = now
+        self._pending.append((step, rate, result))
+
+    def ends_interval(self, step: int) -> bool:
+        return step % self._settings.every_steps == 0
+
+    def read_losses(self) -> list[tuple[int, float, float]]:
+        """(step, rate, loss) of the steps not yet written; on CUDA this waits for the device."""
+        return [(step, rate, float(result.loss)) for step, rate, result in self._pending]
+
+    def write_steps(self, total_steps: int, epochs: float) -> None:
+        """One event line for all steps since the last."""
+        if not self._pending:
+            return
+        losses = [float(result.loss) for _, _, result in self._pending]
+        step, rate, result = self._pending[-1]
+        phases = self.clock.take()
+        seconds = sum(phases.values())
+        num_units = sum(result.num_units for _, _, result in self._pending)
+        fields = {
+            "step": step,
+            "num_steps": len(losses),
+            "loss": sum(losses) / len(losses),
+            "rate": rate,
+            "num_units": num_units,
+            "seconds": seconds,
+            "phases": phases,
+            "step_seconds": self._step_seconds,
+            "epochs": round(epochs, 4),
+        }
+        if result.gradient_norm is not None:
+            fields["gradient_norm"] = float(result.gradient_norm)
+        self.events.write("steps", **fields)
+        self._pending, self._step_seconds = [], []
+        self._show_steps(fields, total_steps)
+
+    def _show_steps(self, fields: dict[str, Any], total_steps: int) -> None:
+        units_per_second = fields["num_units"] / max(fields["seconds"], 1e-9)
+        if self._board is not None:
+            scalars = {
+                "loss": fields["loss"],
+                "learning rate": fields["rate"],
+                "units per second": units_per_second,
+                **({"gradient norm": fields["gradient_norm"]} if "gradient_norm" in fields else {}),
+                **{
+                    f"phase/{name}": seconds / max(fields["seconds"], 1e-9)
+                    for name, seconds in fields["phases"].items()
+                },
+            }
+            for name, value in scalars.items():
+                self._board.add_scalar(name, value, fields["step"])
+        if self.line is not None:
+            self.line.show(fields, units_per_second, total_steps)
+
+    def score(self, step: int, split: str, scores: Scores) -> None:
+        self.events.write(
+            "score", step=step, split=split, scores=scores.values, signature=scores.signature
+        )
+        # The time of an evaluation is not part of any step.
+        self._last_step_ended = time.perf_counter()
+        if self._board is not None:
+            for name, value in scores.values.items():
+                self._board.add_scalar(f"{split}/{name}", value, step)
+        if self.line is not None:
+            shown = ", ".join(f"{name} {value:.4f}" for name, value in scores.values.items())
+            self.line.say(f"step {step:,}  {split}: {shown}")
+
+    def saved_aside(self) -> None:
+        self._last_step_ended = time.perf_counter()
+
+    def note(self, kind: str, **fields: Any) -> None:
+        """An event without phases; also called from the saver's thread."""
+        self.events.write(kind, **fields)
+        if kind == "warning" and self.line is not None:
+            self.line.say(f"warning: {fields['text']}")
+
+    def end(self, step: int, reason: str, **fields: Any) -> None:
+        phases = self.clock.take()
+        self.events.write(
+            "end", step=step, reason=reason, seconds=sum(phases.values()), phases=phases, **fields
+        )
+        if self._board is not None:
+            self._board.close()
+        if self.line is not None:
+            self.line.finish()
+        self.events.close()
+
+
+def this_attempt() -> int:
+    """How often this run has been started, counted by the launcher."""
+    return int(os.environ.get("PACELINE_ATTEMPT", "1"))
+
+
+def open_tensorboard(directory: Path, step: int) -> Any:
+    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  (slow to import)
+
+    # TensorBoard drops points of a lost attempt from this step on, so curves continue cleanly.
+    return SummaryWriter(str(directory), purge_step=step + 1)
+
+
+class ProgressLine:
+    """A line that renews itself on a terminal; a plain line now and then elsewhere."""
+
+    def __init__(self, show_seconds: float, unit: str) -> None:
+        self._unit = unit
+        self._live = sys.stderr.isatty()
+        self._interval = 0.2 if self._live else show_seconds
+        self._last_shown = 0.0
+        self._recent: list[tuple[float, int]] = []
+
+    def show(self, fields: dict[str, Any], units_per_second: float, total_steps: int) -> None:
+        now = time.monotonic()
+        self._recent = [*self._recent[-20:], (fields["seconds"], fields["num_steps"])]
+        if now - self._last_shown < self._interval and fields["step"] < total_steps:
+            return
+        self._last_shown = now
+        per_step = sum(s for s, _ in self._recent) / sum(n for _, n in self._recent)
+        left = format_seconds((total_steps - fields["step"]) * per_step)
+        text = (
+            f"step {fields['step']:,}/{total_steps:,}  loss {fields['loss']:.4f}  "
+            f"rate {fields['rate']:.3g}  {units_per_second:,.0f} {self._unit}s/s  {left} left"
+        )
+        if self._live:
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+        else:
+            self.say(text)
+
+    def say(self, text: str) -> None:
+        begin = "\r\x1b[K" if self._live else ""
+        sys.stderr.write(f"{begin}{text}\n")
+        sys.stderr.flush()
+
+    def finish(self) -> None:
+        if self._live:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

@@ -1,0 +1,151 @@
+"""Everything that changes while training, and its way into plain tensors and back.
+
+What is *not* here is a function of what is: the learning rate follows from the step, sample order
+and all random numbers from the seed and the position.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from paceline.models.norm import StepBatchNorm2d
+from paceline.recipe import OptimizerSettings, Recipe
+from paceline.world import World, unwrapped
+
+Tensors = dict[str, torch.Tensor]
+
+
+@dataclass
+class Progress:
+    """The plain numbers of a run's position; stored as JSON."""
+
+    step: int = 0
+    position: int = 0
+    """Micro-batches of the stream that have been trained on."""
+    best_score: float | None = None
+    best_step: int | None = None
+    first_loss: float | None = None
+    smooth_loss: float | None = None
+    data_fingerprint: str = ""
+
+
+@dataclass
+class TrainState:
+    model: nn.Module
+    """Wrapped for the world; `unwrapped(model)` is the network."""
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    average: AveragedModel | None
+    progress: Progress = field(default_factory=Progress)
+
+    @property
+    def network(self) -> nn.Module:
+        return unwrapped(self.model)
+
+    @property
+    def scored_network(self) -> nn.Module:
+        """What evaluation looks at: the averaged weights where the recipe asks for them."""
+        return self.average.module if self.average is not None else self.network
+
+
+def build_state(recipe: Recipe, network: nn.Module, world: World) -> TrainState:
+    average = None
+    if recipe.optimizer.average:
+        average = AveragedModel(
+            network, multi_avg_fn=moving_average(recipe.optimizer.average), use_buffers=True
+        )
+    if recipe.compile:
+        network.compile()  # in place, so that the weights keep their names
+    return TrainState(
+        model=world.wrap(network),
+        optimizer=build_optimizer(recipe.optimizer, network),
+        scaler=torch.amp.GradScaler(world.device.type, enabled=recipe.precision == "fp16"),
+        average=average,
+    )
+
+
+def moving_average(decay: float) -> Any:
+    return get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
+
+
+def build_optimizer(settings: OptimizerSettings, network: nn.Module) -> torch.optim.Optimizer:
+    groups = parameter_groups(settings, network)
+    if settings.kind == "sgd":
+        return torch.optim.SGD(
+            groups, lr=1.0, momentum=settings.momentum,
+            nesterov=settings.nesterov and settings.momentum > 0,
+        )  # fmt: skip
+    kind = torch.optim.Adam if settings.kind == "adam" else torch.optim.AdamW
+    betas = (settings.beta1, settings.beta2)
+    return kind(groups, lr=1.0, betas=betas, eps=settings.epsilon)
+
+
+def parameter_groups(settings: OptimizerSettings, network: nn.Module) -> list[dict[str, Any]]:
+    """Weight decay acts on matrices and kernels only: decaying norms and biases hurts."""
+    trained = [p for p in network.parameters() if p.requires_grad]
+    matrices = [p for p in trained if p.ndim > 1]
+    vectors = [p for p in trained if p.ndim <= 1]
+    return [
+        {"params": matrices, "weight_decay": settings.weight_decay, "rate_multiple": 1.0},
+        {"params": vectors, "weight_decay": 0.0, "rate_multiple": settings.bias_rate},
+    ]
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["rate_multiple"]
+
+
+def weight_tensors(network: nn.Module) -> Tensors:
+    return {name: value.detach() for name, value in network.state_dict().items()}
+
+
+def optimizer_tensors(state: TrainState) -> Tensors:
+    """The optimizer's state under the names of the weights: independent of any ordering."""
+    tensors: Tensors = {}
+    for name, parameter in state.network.named_parameters():
+        for key, value in state.optimizer.state.get(parameter, {}).items():
+            if isinstance(value, torch.Tensor):
+                tensors[f"{name}.{key}"] = value.detach()
+    return tensors
+
+
+def load_optimizer_tensors(state: TrainState, tensors: Tensors) -> None:
+    for name, parameter in state.network.named_parameters():
+        own = {
+            key.removeprefix(name + "."): value
+            for key, value in tensors.items()
+            if key.startswith(name + ".") and "." not in key.removeprefix(name + ".")
+        }
+        state.optimizer.state[parameter] = {
+            key: _laid_out_like(parameter, value) for key, value in own.items()
+        }
+
+
+def _laid_out_like(parameter: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """A copy beside its weight and in its memory format, which fast updates rely on."""
+    if value.shape != parameter.shape:
+        return value.clone()  # Adam's step count, which stays on the CPU
+    return torch.empty_like(parameter, dtype=value.dtype).detach().copy_(value)
+
+
+def numbers_of(state: TrainState) -> dict[str, Any]:
+    return {"progress": asdict(state.progress), "scaler": state.scaler.state_dict()}
+
+
+def load_numbers(state: TrainState, numbers: dict[str, Any]) -> None:
+    state.progress = Progress(**numbers["progress"])
+    if numbers["scaler"]:
+        state.scaler.load_state_dict(numbers["scaler"])
+
+
+def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def has_batch_norm(network: nn.Module) -> bool:
+    return any(isinstance(module, StepBatchNorm2d) for module in network.modules())

@@ -1,0 +1,130 @@
+"""One optimizer step: forward and backward of this process's micro-batches, reduction, update.
+
+Losses are sums. Each micro-batch's gradient is divided by the units of the *whole* step over the
+world, so ragged batches, accumulation and any number of processes give one and the same gradient.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from paceline.data.order import torch_seed
+from paceline.models.norm import absorb_statistics, take_statistics
+from paceline.recipe import Recipe
+from paceline.record.phases import PhaseClock
+from paceline.record.schema import COMPUTE, NETWORK, OPTIMIZER
+from paceline.train.reduce import watch_reduction
+from paceline.train.state import TrainState, set_rate
+from paceline.workload import Workload
+from paceline.world import World, without_reduction
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """Which micro-batches of the stream make this step, and which of them are this process's."""
+
+    indices: range
+    mine: range
+    num_units: int
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Tensors, because reading them would make a CUDA device wait."""
+
+    loss: torch.Tensor
+    gradient_norm: torch.Tensor | None
+    num_units: int
+
+
+def plan_step(workload: Workload, position: int, world: World) -> StepPlan:
+    count = workload.micro_batches_per_step(world.size)
+    indices = range(position, position + count)
+    first, last = world.rank * count // world.size, (world.rank + 1) * count // world.size
+    return StepPlan(indices, indices[first:last], sum(map(workload.num_units, indices)))
+
+
+class Stepper:
+    """Holds what every step needs, so that the loop can simply ask for the next one."""
+
+    def __init__(
+        self, recipe: Recipe, workload: Workload, state: TrainState, world: World, clock: PhaseClock
+    ) -> None:
+        self.recipe, self.workload, self.state, self.world = recipe, workload, state, world
+        self.clock = clock
+        self.watch = watch_reduction(state.model)
+
+    def step(
+        self, plan: StepPlan, batches: Sequence[Any], rate: float, want_norm: bool
+    ) -> StepResult:
+        with self.clock.phase(COMPUTE):
+            loss_sum = self.forward_backward(plan, batches)
+        self.clock.move(self.watch.waited_seconds(), COMPUTE, NETWORK)
+        with self.clock.phase(NETWORK):
+            loss = self._combine(loss_sum, plan)
+        with self.clock.phase(OPTIMIZER):
+            norm = self._update(rate, want_norm)
+        return StepResult(loss, norm, plan.num_units)
+
+    def forward_backward(self, plan: StepPlan, batches: Sequence[Any]) -> torch.Tensor:
+        model, last = self.state.model, len(batches) - 1
+        self.watch.start_step()
+        total = torch.zeros((), device=self.world.device)
+        for number, (index, batch) in enumerate(zip(plan.mine, batches, strict=True)):
+            torch.manual_seed(torch_seed(self.recipe.seed, index))
+            with without_reduction(model) if number < last else nullcontext():
+                with self._precision():
+                    loss_sum = self.workload.loss(model, batch)
+                # DDP divides by the size of the world; this takes it back.
+                scaled = loss_sum * (self.world.size / plan.num_units)
+                torch.autograd.backward(self.state.scaler.scale(scaled))
+            total += loss_sum.detach()
+        return total
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        if self.recipe.precision == "fp32":
+            return nullcontext()
+        kind = torch.bfloat16 if self.recipe.precision == "bf16" else torch.float16
+        return torch.autocast(self.world.device.type, dtype=kind)
+
+    def _combine(self, loss_sum: torch.Tensor, plan: StepPlan) -> torch.Tensor:
+        """The step's mean loss and the running averages of batch norm, in one small all-reduce."""
+        network = self.state.network
+        sums = torch.cat([loss_sum.view(1), take_statistics(network).to(loss_sum)])
+        self.world.add_up(sums)
+        absorb_statistics(network, sums[1:] / len(plan.indices))
+        return sums[0] / plan.num_units
+
+    def _update(self, rate: float, want_norm: bool) -> torch.Tensor | None:
+        state, clip = self.state, self.recipe.optimizer.clip_norm
+        set_rate(state.optimizer, rate)
+        norm = None
+        if clip is not None or want_norm:
+            state.scaler.unscale_(state.optimizer)
+            norm = gradient_norm(state.network, clip)
+        state.scaler.step(state.optimizer)
+        state.scaler.update()
+        state.optimizer.zero_grad(set_to_none=True)
+        if state.average is not None:
+            state.average.update_parameters(state.network)
+        return norm
+
+    def rehearse(self, plan: StepPlan, batches: Sequence[Any]) -> None:
+        """One backward whose gradients are thrown away. DDP lays out its buckets anew after the
+        first backward, and with four or more processes the order of summation follows the layout:
+        without this, the first step after a restart would round differently."""
+        self.forward_backward(plan, batches)
+        take_statistics(self.state.network)
+        self.state.optimizer.zero_grad(set_to_none=True)
+
+
+def gradient_norm(network: nn.Module, clip: float | None) -> torch.Tensor:
+    gradients = [p.grad for p in network.parameters() if p.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients)
+    if clip is not None:
+        torch.nn.utils.clip_grads_with_norm_(network.parameters(), clip, norm)
+    return norm

@@ -1,0 +1,84 @@
+"""What each process of a run executes: `python -m paceline.train.worker RUN`.
+
+Signals are caught before torch is imported, because that takes seconds and Ctrl-C does not wait.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+_stop_asked = False
+
+
+def _ask_to_stop(_number: int, _frame: FrameType | None) -> None:
+    global _stop_asked  # noqa: PLW0603  (a signal handler has nowhere else to write)
+    _stop_asked = True
+
+
+def stop_asked() -> bool:
+    return _stop_asked
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, _ask_to_stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
+    from paceline.lifetime import die_with_parent  # noqa: PLC0415
+
+    die_with_parent()
+    from torch.distributed.elastic.multiprocessing.errors import get_error_handler  # noqa: PLC0415
+
+    from paceline.errors import EXIT_USER_ERROR, UserError  # noqa: PLC0415
+
+    handler = get_error_handler()
+    handler.initialize()
+    try:
+        run_worker(Path(sys.argv[1]))
+    except UserError as error:
+        handler.record_exception(error)
+        leave_at_once(EXIT_USER_ERROR)
+    except BaseException as error:
+        handler.record_exception(error)  # the agent shows the first failure of all, and only that
+        leave_at_once(1)
+
+
+def leave_at_once(code: int) -> None:
+    """Skip interpreter shutdown: it takes a second, and destructors may wait for others."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def run_worker(run_path: Path) -> None:
+    from paceline import recipe as recipes  # noqa: PLC0415
+    from paceline import world as worlds  # noqa: PLC0415
+    from paceline.record.schema import RunDirectory  # noqa: PLC0415
+    from paceline.train import environment  # noqa: PLC0415
+    from paceline.train.loop import Trainer, describe_state  # noqa: PLC0415
+    from paceline.workloads import open_workload  # noqa: PLC0415
+
+    run = RunDirectory(run_path)
+    recipe = recipes.from_run(run.recipe)
+    environment.settle_this_process()
+    world = worlds.join(recipe.device, recipe.guard.group_seconds)
+    trainer = Trainer(recipe, run, open_workload(recipe, world.device), world)
+    trainer.restore()
+    trainer.rehearse()
+    if world.is_first:
+        environment.write(run, recipe, world)
+    progress = trainer.state.progress
+    facts = describe_state(trainer.state, trainer.workload, world)
+    launched_at = float(os.environ.get("PACELINE_LAUNCHED_AT", "0")) or environment.process_start()
+    trainer.recorder.begin(progress.step, progress.position, launched_at, facts)
+    reason = "failed"
+    try:
+        reason = trainer.train(stop_asked)
+    finally:
+        trainer.finish(reason)
+    world.leave()
+    leave_at_once(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The whole contract of a task.
+
+A workload turns a recipe and prepared data into a model, micro-batches and scores. It never learns
+how many processes there are: training asks it for micro-batches by their number in one endless
+stream, and adds up what it returns.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from paceline.world import World
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What evaluation gives: values by name, and the signature that says how they were made."""
+
+    values: dict[str, float]
+    signature: str
+
+
+class Workload(Protocol):
+    unit: str
+    """What throughput counts, e.g. 'image'."""
+
+    best_by: str
+    """The score by which the best checkpoint is chosen; higher is better."""
+
+    data_fingerprint: str
+    """Changes when the data does; a run goes on only with the data it began with."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def build_model(self) -> nn.Module:
+        """A fresh model from the recipe's seed, the same in every process."""
+
+    def micro_batches_per_step(self, world_size: int) -> int:
+        """How many micro-batches of the stream make one optimizer step."""
+
+    def num_units(self, index: int) -> int:
+        """Units in a micro-batch, known without reading it."""
+
+    def epochs_at(self, position: int) -> float:
+        """How often the data has been seen after this many micro-batches."""
+
+    def micro_batch(self, index: int) -> Any:
+        """The index-th micro-batch of the stream, ready for `loss`."""
+
+    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        """The *sum* of the losses of a micro-batch's units, with its graph."""
+
+    def evaluate(self, model: nn.Module, split: str, world: World) -> Scores:
+        """Scores over a split: every sample once, whatever the world."""

@@ -1,0 +1,15 @@
+"""The tasks that Paceline ships, one module each, and the way from a recipe to its task."""
+
+import torch
+
+from paceline.recipe import Cifar10Recipe, Recipe
+from paceline.workload import Workload
+
+
+def open_workload(recipe: Recipe, device: torch.device) -> Workload:
+    """The recipe's task with its data open; each task's libraries load only when it is used."""
+    if isinstance(recipe, Cifar10Recipe):
+        from paceline.workloads.cifar10 import Cifar10  # noqa: PLC0415
+
+        return Cifar10(recipe, device)
+    raise AssertionError(f"no workload for {type(recipe).__name__}")

@@ -1,0 +1,129 @@
+"""CIFAR-10: pictures of ten classes, scored by top-1."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from paceline.data import cifar10, images, order
+from paceline.data.card import read_card
+from paceline.data.places import data_directory
+from paceline.models.fastnet import FastNet
+from paceline.recipe import Cifar10Recipe
+from paceline.workload import Scores
+from paceline.workloads.networks import cifar10_network
+from paceline.world import World
+
+
+@dataclass(frozen=True)
+class PictureBatch:
+    pictures: torch.Tensor
+    """uint8, (N, 3, 32, 32), on the device"""
+    labels: torch.Tensor
+
+
+class Cifar10:
+    unit = "image"
+    best_by = "top1"
+
+    def __init__(self, recipe: Cifar10Recipe, device: torch.device) -> None:
+        self.recipe = recipe
+        self.device = device
+        self.directory = data_directory(recipe.data)
+        self.train = cifar10.open_split(self.directory, "train")
+        card = read_card(self.directory)
+        self.data_fingerprint = str(card["fingerprint"])
+        self._mean = torch.tensor(card["channel_mean"], device=device).view(1, 3, 1, 1)
+        self._std = torch.tensor(card["channel_std"], device=device).view(1, 3, 1, 1)
+
+    def build_model(self) -> nn.Module:
+        torch.manual_seed(self.recipe.seed)
+        model = cifar10_network(self.recipe.model)
+        if isinstance(model, FastNet):
+            first = torch.from_numpy(np.array(self.train.images[:5000])).to(self.device)
+            model.init_from_pictures(self._normalised(first).cpu())
+        return channels_last(model, self.device)
+
+    def micro_batches_per_step(self, world_size: int) -> int:
+        batch = self.recipe.batch
+        whole = batch.global_ or (batch.per_device or 0) * world_size
+        return whole // (batch.micro or whole)
+
+    def num_units(self, index: int) -> int:
+        return self._micro
+
+    @property
+    def _micro(self) -> int:
+        return self.recipe.batch.micro or 0
+
+    def epochs_at(self, position: int) -> float:
+        return position * self._micro / len(self.train.labels)
+
+    def samples(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which pictures are in a micro-batch, and in which epoch each."""
+        first = index * self._micro
+        return order.samples_at(
+            len(self.train.labels), self.recipe.seed, first, first + self._micro
+        )
+
+    def micro_batch(self, index: int) -> PictureBatch:
+        samples, epochs = self.samples(index)
+        rng = order.micro_batch_generator(self.recipe.seed, index)
+        augment = self.recipe.augment
+        pictures = images.random_crop(self.train.images[samples], augment.pad, rng)
+        pictures = images.mirror(pictures, images.flip_choice(augment.flip, samples, epochs, rng))
+        pictures = images.cutout(pictures, augment.cutout, rng)
+        return self._on_device(pictures, self.train.labels[samples])
+
+    def _on_device(self, pictures: np.ndarray, labels: np.ndarray) -> PictureBatch:
+        return PictureBatch(
+            torch.from_numpy(np.array(pictures)).to(self.device, non_blocking=True),
+            torch.from_numpy(labels).to(self.device, non_blocking=True),
+        )
+
+    def _normalised(self, pictures: torch.Tensor) -> torch.Tensor:
+        floats = pictures.to(dtype=torch.float32, memory_format=torch.channels_last)
+        return floats.div_(255).sub_(self._mean).div_(self._std)
+
+    def loss(self, model: nn.Module, batch: PictureBatch) -> torch.Tensor:
+        logits = model(self._normalised(batch.pictures))
+        return F.cross_entropy(
+            logits.float(),
+            batch.labels,
+            reduction="sum",
+            label_smoothing=self.recipe.label_smoothing,
+        )
+
+    @torch.inference_mode()
+    def evaluate(self, model: nn.Module, split: str, world: World) -> Scores:
+        pictures = cifar10.open_split(self.directory, split)
+        sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+        size = self.recipe.evaluate.batch
+        starts = range(0, len(pictures.labels), size)
+        model.eval()
+        for start in starts[world.rank :: world.size]:
+            batch = self._on_device(
+                pictures.images[start : start + size], pictures.labels[start : start + size]
+            )
+            sums += self._sums_of(model, batch)
+        model.train()
+        loss, num_right, num = world.add_up(sums).tolist()
+        signature = f"{split}:{int(num)} pictures|mirror:{'yes' if self.recipe.mirror else 'no'}"
+        return Scores({"top1": num_right / num, "loss": loss / num}, signature)
+
+    def _sums_of(self, model: nn.Module, batch: PictureBatch) -> torch.Tensor:
+        pictures = self._normalised(batch.pictures)
+        logits = model(pictures).float()
+        if self.recipe.mirror:
+            logits = (logits + model(pictures.flip(3)).float()) / 2
+        losses = F.cross_entropy(logits, batch.labels, reduction="none").double()
+        right = (logits.argmax(1) == batch.labels).double()
+        return torch.stack([losses.sum(), right.sum(), torch.ones_like(right).sum()])
+
+
+def channels_last(model: nn.Module, device: torch.device) -> nn.Module:
+    """Convolutions on CPUs and tensor cores are fastest when a pixel's channels lie together."""
+    moved: nn.Module = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return moved

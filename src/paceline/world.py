@@ -1,0 +1,123 @@
+"""The processes of a run: rank, size, device and the few collectives that training needs.
+
+One process is a world too: every call works there and costs nothing, so no other module asks
+whether a run is distributed.
+"""
+
+import inspect
+import json
+import os
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from paceline.errors import UserError
+
+# Running averages of batch norm are combined once a step by the step itself, so DDP must not send
+# them around; torch has renamed the option for that.
+_ddp_options = inspect.signature(DistributedDataParallel.__init__).parameters
+_KEEP_BUFFERS: dict[str, Any] = {
+    "forward_sync_buffers" if "forward_sync_buffers" in _ddp_options else "broadcast_buffers": False
+}
+
+
+@dataclass(frozen=True)
+class World:
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def add_up(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum over all processes, in place."""
+        if self.size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def any_of(self, flags: list[bool]) -> list[bool]:
+        """Each flag as it is in at least one process. On the CPU, so that no device has to wait."""
+        if self.size == 1:
+            return flags
+        values = torch.tensor(flags, dtype=torch.int32)
+        dist.all_reduce(values, op=dist.ReduceOp.MAX)
+        return [bool(value) for value in values.tolist()]
+
+    def send_tensor(self, tensor: torch.Tensor) -> None:
+        """Give every process the first one's values, in place."""
+        if self.size > 1:
+            dist.broadcast(tensor, src=0)
+
+    def send_value(self, value: Any) -> Any:
+        """The first process's value (anything JSON can hold), in every process."""
+        if self.size == 1:
+            return value
+        data = json.dumps(value).encode() if self.is_first else b""
+        length = torch.tensor([len(data)])
+        dist.broadcast(length, src=0)
+        buffer = torch.zeros(int(length), dtype=torch.uint8)
+        if self.is_first:
+            buffer.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        dist.broadcast(buffer, src=0)
+        return json.loads(buffer.numpy().tobytes())
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The model with gradients averaged over the world."""
+        if self.size == 1:
+            return model
+        ids = [self.device.index] if self.device.type == "cuda" else None
+        return DistributedDataParallel(
+            model, device_ids=ids, gradient_as_bucket_view=True, **_KEEP_BUFFERS
+        )
+
+    def leave(self) -> None:
+        if self.size > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def without_reduction(model: nn.Module) -> AbstractContextManager[Any]:
+    """For every micro-batch of a step but the last: keep gradients at home."""
+    return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    return model.module if isinstance(model, DistributedDataParallel) else model
+
+
+def join(device: str, group_seconds: float) -> World:
+    """Take this process's place in the world from torchrun's variables; alone without them."""
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    chosen = choose_device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    if size > 1:
+        # On one host a file brings the processes together, so that no port is opened for it.
+        store = os.environ.get("PACELINE_STORE")
+        method = f"file://{store}" if store else "env://"
+        backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
+        timeout = timedelta(seconds=group_seconds)
+        dist.init_process_group(
+            backend, init_method=method, rank=rank, world_size=size, timeout=timeout
+        )
+    return World(rank, size, chosen)
+
+
+def choose_device(device: str, local_rank: int) -> torch.device:
+    if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise UserError("device=cuda, but torch finds no CUDA here", "use device=auto or cpu")
+    if local_rank >= torch.cuda.device_count():
+        raise UserError(
+            f"process {local_rank} of this host has no CUDA device: there are "
+            f"{torch.cuda.device_count()}",
+            "start at most one process per device (--procs)",
+        )
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)

@@ -1,0 +1,93 @@
+"""What tests share: small prepared pictures, and the command line as a user has it."""
+
+import csv
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from paceline.data import cifar10
+from paceline.data.synthetic import pictures as drawing
+
+Result = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """2,000 stand-in pictures, prepared once for all tests."""
+    home = tmp_path_factory.mktemp("data")
+    archive = home / "cifar-10-binary.tar.gz"
+    drawing.write_archive(archive, num_train=2000, num_test=200)
+    return cifar10.prepare(str(archive), home / "pictures", lambda _text: None)
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """`paceline` in a directory of its own, with the small pictures as data."""
+
+    cwd: Path
+    data: Path
+
+    def __call__(self, *words: str, **environment: str) -> Result:
+        return subprocess.run(
+            self.command(*words), capture_output=True, text=True, timeout=240, check=False,
+            cwd=self.cwd, env=self.environment(**environment),
+        )  # fmt: skip
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(*words), text=True, cwd=self.cwd, env=self.environment(),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "paceline.cli", *words]
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        # Two threads of one process fight for cores when tests run beside other work.
+        return {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PACELINE_DATA": str(self.data.parent),
+            **changes,
+        }
+
+    def train(
+        self, run: str, *settings: str, procs: int = 2, recipe: str = "cifar10-tiny"
+    ) -> Result:
+        return self(*self.training(run, *settings, procs=procs, recipe=recipe))
+
+    def training(
+        self, run: str, *settings: str, procs: int = 2, recipe: str = "cifar10-tiny"
+    ) -> list[str]:
+        where = [f"data={self.data}", "batch.global=32", "batch.micro=8", "log.every_steps=1"]
+        return ["train", recipe, *where, *settings, "--run", run, "--procs", str(procs)]
+
+    def losses(self, run: str) -> list[float]:
+        return [float(row["loss"]) for row in self.table(run) if row["loss"]]
+
+    def table(self, run: str) -> list[dict[str, str]]:
+        result = self("log", run, "--csv")
+        assert result.returncode == 0, result.stderr
+        return list(csv.DictReader(io.StringIO(result.stdout)))
+
+    def weights(self, run: str) -> str:
+        """The one hash over all weights of the newest checkpoint."""
+        result = self("checkpoint", run)
+        assert result.returncode == 0, result.stderr
+        return result.stdout.rpartition("sha256 over all weights: ")[2].strip()
+
+
+@pytest.fixture
+def paceline(tmp_path: Path, pictures: Path) -> CommandLine:
+    return CommandLine(tmp_path, pictures)
+
+
+@pytest.fixture
+def quiet() -> Callable[[str], None]:
+    return lambda _text: None
