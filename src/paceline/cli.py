@@ -41,9 +41,16 @@ def build_parser() -> Parser:
 
 def _add_data(verbs: "argparse._SubParsersAction[Parser]") -> None:
     data = verbs.add_parser("data", help="prepare a data set for training")
-    data.add_argument("workload", choices=["cifar10"], help="whose data")
+    data.add_argument("workload", choices=["cifar10", "nmt"], help="whose data")
     data.add_argument("--from", dest="source", required=True, metavar="web|stand-in|PATH")
     data.add_argument("--to", type=Path, help="directory to write (default: the data cache)")
+    text = data.add_argument_group("nmt only")
+    text.add_argument("--source", dest="source_language", default="en", help="language (en)")
+    text.add_argument("--target", dest="target_language", default="de", help="language (de)")
+    text.add_argument("--vocab", type=count, help="pieces of the vocabulary")
+    text.add_argument("--spm", type=Path, help="use this SentencePiece model instead of a new one")
+    text.add_argument("--test", dest="test_set", help="web: sacreBLEU's name of the test set")
+    text.add_argument("--pairs", type=count, default=60_000, help="stand-in: training pairs")
     data.set_defaults(call=prepare_data)
 
 
@@ -74,7 +81,7 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[Parser]") -> None:
     evaluate.add_argument(
         "--split", default="validation", help="validation (default), test or train"
     )
-    evaluate.add_argument("--checkpoint", default="best", metavar="best|newest|STEP")
+    evaluate.add_argument("--checkpoint", default="best", metavar="best|newest|STEP|average:K")
     evaluate.set_defaults(call=evaluate_run)
 
 
@@ -95,7 +102,7 @@ def _add_readers(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 def count(text: str) -> int:
     """A whole number from 1 up, for argparse."""
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1 up")
     return int(text)
 
@@ -105,10 +112,28 @@ def say(text: str) -> None:
 
 
 def prepare_data(arguments: argparse.Namespace) -> int:
+    if arguments.workload == "nmt":
+        return prepare_text(arguments)
     from paceline.data import cifar10
 
     directory = arguments.to or cifar10.default_directory(arguments.source)
     print(cifar10.prepare(arguments.source, directory, say))
+    return 0
+
+
+def prepare_text(arguments: argparse.Namespace) -> int:
+    from paceline.data import nmt
+
+    options = nmt.Options(
+        source_language=arguments.source_language,
+        target_language=arguments.target_language,
+        vocab_size=arguments.vocab,
+        spm=arguments.spm,
+        num_pairs=arguments.pairs,
+        test_set=arguments.test_set,
+    )
+    directory = arguments.to or nmt.default_directory(arguments.source)
+    print(nmt.prepare(arguments.source, directory, options, say))
     return 0
 
 
@@ -122,11 +147,13 @@ def list_recipes(_arguments: argparse.Namespace) -> int:
 
 def show_recipe(arguments: argparse.Namespace) -> int:
     from paceline import config, recipe
-    from paceline.schedule import in_words
+    from paceline.schedule import batch_scale, in_words
 
     loaded = recipe.load(arguments.recipe, arguments.settings)
     print(config.annotated_yaml(loaded))
-    print(f"# learning rate: {in_words(loaded.schedule, loaded.steps)}")
+    whole = loaded.batch.global_
+    scale = batch_scale(loaded.schedule, whole) if whole else 1.0
+    print(f"# learning rate: {in_words(loaded.schedule, loaded.steps, scale)}")
     from paceline.train.size import size_in_words
 
     print(f"# {size_in_words(loaded)}")
@@ -149,12 +176,10 @@ def train_run(arguments: argparse.Namespace) -> int:
 
 def evaluate_run(arguments: argparse.Namespace) -> int:
     from paceline.launch.local import run_alone
-    from paceline.record.checkpoints import choose
     from paceline.record.reader import require_run
 
     require_run(arguments.run)
-    checkpoint = choose(arguments.run, arguments.checkpoint)
-    where = [str(arguments.run), str(checkpoint), arguments.split]
+    where = [str(arguments.run), arguments.checkpoint, arguments.split]
     return run_alone("paceline.train.evaluator", where)
 
 
@@ -180,7 +205,7 @@ def checkpoint_run(arguments: argparse.Namespace) -> int:
     from paceline.report.render_checkpoint import render
 
     require_run(arguments.run)
-    print(render(choose(arguments.run, arguments.checkpoint)))
+    print(render(choose(arguments.run, arguments.checkpoint, say)))
     return 0
 
 
@@ -200,8 +225,21 @@ def dotted_options_as_settings(words: list[str]) -> list[str]:
     return settled if pending is None else [*settled, pending]
 
 
+def parse(words: list[str]) -> argparse.Namespace:
+    """argparse wants all settings before the first option; a user writes them anywhere."""
+    parser = build_parser()
+    arguments, rest = parser.parse_known_args(dotted_options_as_settings(words))
+    settings = [word for word in rest if "=" in word and not word.startswith("-")]
+    strange = [word for word in rest if word not in settings]
+    if strange or (settings and not hasattr(arguments, "settings")):
+        parser.error(f"unknown arguments: {' '.join(strange or settings)}")
+    if settings:
+        arguments.settings = [*arguments.settings, *settings]
+    return arguments
+
+
 def main() -> None:
-    arguments = build_parser().parse_args(dotted_options_as_settings(sys.argv[1:]))
+    arguments = parse(sys.argv[1:])
     try:
         code = arguments.call(arguments)
     except UserError as error:

@@ -6,10 +6,9 @@ Values only. Loading and checking is `config.py`; what the values do is the busi
 import difflib
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import model_validator
+from pydantic import Field, PositiveInt, ValidationInfo, field_validator
 
 from paceline import config
 from paceline.config import Section, setting
@@ -19,40 +18,49 @@ from paceline.schedule import ScheduleSettings
 
 class BatchSettings(Section):
     global_: int | None = setting(
-        None, "pictures in one optimizer step over the whole world, whatever its size",
+        None, "samples in one optimizer step over the whole world, whatever its size",
         alias="global", gt=0,
     )  # fmt: skip
     per_device: int | None = setting(
         None,
-        "instead of global: pictures per process, so the global batch grows with the world",
+        "instead of global: samples per process, so the global batch grows with the world",
         gt=0,
+        validate_default=True,
     )
     micro: int | None = setting(
         None,
-        "pictures in one forward pass: what fits a device, and what batch norm averages over; "
+        "samples in one forward pass: what fits a device, and what batch norm averages over; "
         "null takes per_device",
         gt=0,
         fixed=True,
+        validate_default=True,
     )
 
-    @model_validator(mode="before")
+    @field_validator("per_device")
     @classmethod
-    def _micro_is_explicit(cls, values: Any) -> Any:
-        """A run that goes on must cut its data as before, so the size is written down."""
-        if isinstance(values, dict) and values.get("micro") is None:
-            return {**values, "micro": values.get("per_device")}
-        return values
+    def _one_of_two(cls, per_device: int | None, info: ValidationInfo) -> int | None:
+        if "global_" in info.data and (info.data["global_"] is None) == (per_device is None):
+            config.refuse_together(
+                "set exactly one of batch.global and batch.per_device", "global", "per_device"
+            )
+        return per_device
 
-    @model_validator(mode="after")
-    def _sizes_fit(self) -> "BatchSettings":
-        if (self.global_ is None) == (self.per_device is None):
-            raise ValueError("set exactly one of batch.global and batch.per_device")
-        if self.micro is None:
-            raise ValueError("batch.global needs batch.micro, the size of one forward pass")
-        whole = self.global_ or self.per_device or 0
-        if whole % self.micro:
-            raise ValueError(f"batch.micro ({self.micro}) must divide the batch ({whole})")
-        return self
+    @field_validator("micro")
+    @classmethod
+    def _micro_fits(cls, micro: int | None, info: ValidationInfo) -> int | None:
+        """A run that goes on must cut its data as before, so the size is written down."""
+        if not {"global_", "per_device"} <= info.data.keys():
+            return micro  # these have mistakes of their own
+        whole: int = info.data["global_"] or info.data["per_device"]
+        if micro is None and info.data["global_"]:
+            config.refuse_together(
+                "batch.global needs batch.micro, the size of one forward pass", "global", "micro"
+            )
+        if whole % (micro or whole):
+            config.refuse_together(
+                f"must divide the batch of {whole}", "global", "per_device", "micro"
+            )
+        return micro or whole
 
 
 class OptimizerSettings(Section):
@@ -77,7 +85,7 @@ class EvaluateSettings(Section):
     every_steps: int | None = setting(
         1000, "evaluate on validation data this often; null never", gt=0
     )
-    batch: int = setting(500, "pictures per forward pass in evaluation", gt=0)
+    batch: int = setting(500, "samples per forward pass in evaluation", gt=0)
 
 
 class CheckpointSettings(Section):
@@ -119,6 +127,7 @@ class Recipe(Section):
     compile: bool = setting(
         False, "torch.compile; off because on a CPU it costs more than it gains"
     )
+    batch: BatchSettings = setting(..., "how many samples make a step")
     optimizer: OptimizerSettings = setting(OptimizerSettings(), "how weights are updated")
     schedule: ScheduleSettings = setting(ScheduleSettings(), "the learning rate over the run")
     evaluate: EvaluateSettings = setting(EvaluateSettings(), "scores while training")
@@ -126,27 +135,31 @@ class Recipe(Section):
     log: LogSettings = setting(LogSettings(), "what is recorded and shown")
     guard: GuardSettings = setting(GuardSettings(), "when a run stops itself")
 
-    @model_validator(mode="after")
-    def _boundaries_rise(self) -> "Recipe":
-        if sorted(set(self.schedule.boundaries)) != self.schedule.boundaries:
-            raise ValueError("schedule.boundaries must rise")
-        if self.schedule.scaling != "none" and not self.schedule.reference_batch:
-            raise ValueError("schedule.scaling needs schedule.reference_batch")
-        return self
-
 
 class Cifar10Model(Section):
     kind: Literal["resnet", "fast"] = setting("resnet", "ResNet-6n+2 or the fast modern net")
     depth: int = setting(20, "resnet: number of layers, 6n+2 (20, 32, 44, 56, 110)", ge=8)
-    widths: list[int] = setting([], "channels of the three stages; empty takes the kind's own")
+    widths: list[PositiveInt] = setting(
+        [], "channels of the three stages; empty takes the kind's own"
+    )
 
-    @model_validator(mode="after")
-    def _depth_is_6n_plus_2(self) -> "Cifar10Model":
-        if self.kind == "resnet" and (self.depth - 2) % 6:
-            raise ValueError("depth must be 6n+2: 20, 32, 44, 56, 110, ...")
-        if self.widths and len(self.widths) != 3:
-            raise ValueError("widths names three stages, e.g. [16, 32, 64]")
-        return self
+    @field_validator("depth")
+    @classmethod
+    def _is_6n_plus_2(cls, depth: int, info: ValidationInfo) -> int:
+        if info.data.get("kind") == "resnet" and (depth - 2) % 6:
+            config.refuse_together("must be 6n+2: 20, 32, 44, 56, 110, ...", "kind", "depth")
+        return depth
+
+    @field_validator("widths")
+    @classmethod
+    def _three_stages(cls, widths: list[int]) -> list[int]:
+        if widths and len(widths) != 3:
+            raise ValueError("must name three stages, e.g. [16, 32, 64]")
+        return widths
+
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+SmallSide = Annotated[int, Field(ge=16, le=32)]
 
 
 class AugmentSettings(Section):
@@ -155,6 +168,9 @@ class AugmentSettings(Section):
     )
     flip: Literal["none", "random", "alternating"] = setting(
         "random", "mirror pictures at random, or every other epoch"
+    )
+    sizes: list[tuple[Share, SmallSide]] = setting(
+        [], "train on smaller pictures first: pairs of (share of the run from which on, pixels)"
     )
     cutout: int = setting(0, "side of a square that is blanked out; 0 is off", ge=0)
 
@@ -172,7 +188,46 @@ class Cifar10Recipe(Recipe):
     mirror: bool = setting(False, "evaluate each picture and its mirror image, and average")
 
 
-KINDS: dict[str, type[Recipe]] = {"cifar10": Cifar10Recipe}
+class TextBatchSettings(BatchSettings):
+    by: Literal["tokens", "sentences"] = setting(
+        "tokens", "what a batch is measured in: target tokens (at most so many) or sentences",
+        fixed=True,
+    )  # fmt: skip
+
+
+class TransformerModel(Section):
+    size: Literal["tiny", "small", "base", "big"] = setting("base", "width, layers and heads")
+    vocab_size: int = setting(
+        32768, "pieces of the vocabulary that the data was prepared with", gt=0
+    )
+    norm: Literal["pre", "post"] = setting("pre", "layer norm before or after each sublayer")
+    attention_dropout: float = setting(0.1, "dropout of attention weights", ge=0, lt=1)
+    relu_dropout: float = setting(0.1, "dropout inside the feed-forward layer", ge=0, lt=1)
+    residual_dropout: float = setting(0.1, "dropout of every sublayer's output", ge=0, lt=1)
+
+
+class DecodeSettings(Section):
+    beam: int = setting(4, "beam size of `evaluate` and `translate`; 1 is greedy", gt=0)
+    length_penalty: float = setting(0.6, "alpha in ((5 + length) / 6) ** alpha", ge=0)
+    extra_length: int = setting(50, "pieces a translation may be longer than its source", gt=0)
+    beam_while_training: int = setting(1, "beam size of evaluations while training", gt=0)
+    samples: int = setting(3, "translations shown at each evaluation", ge=0)
+
+
+class NmtRecipe(Recipe):
+    """Translation with an encoder-decoder Transformer."""
+
+    data: str = setting("nmt", "prepared data: a directory, or a name under the data cache")
+    model: TransformerModel = setting(TransformerModel(), "the network", fixed=True)
+    batch: TextBatchSettings = setting(..., "how many target tokens or sentences make a step")
+    max_length: int = setting(
+        80, "pairs with a side of more pieces are left out of training (and counted)", gt=0
+    )
+    label_smoothing: float = setting(0.1, "share of the target given to all pieces", ge=0, lt=1)
+    decode: DecodeSettings = setting(DecodeSettings(), "how translations are searched for")
+
+
+KINDS: dict[str, type[Recipe]] = {"cifar10": Cifar10Recipe, "nmt": NmtRecipe}
 
 
 def shipped() -> dict[str, Path]:
@@ -216,7 +271,8 @@ def from_run(recipe_file: Path) -> Recipe:
 
 def refuse_meaningless_change(old: dict[str, Any], new: Recipe, run: Path) -> list[str]:
     """Raise if going on with `new` makes no sense; otherwise say what changed, one line each."""
-    changes = list(config.differences(old, config.dump(new)))
+    known = config.with_defaults(old, type(new))
+    changes = list(config.differences(known, config.dump(new)))
     fixed = set(config.fixed_names(type(new)))
     refused = [change for change in changes if change[0] in fixed]
     if refused:
@@ -233,8 +289,8 @@ def refuse_meaningless_change(old: dict[str, Any], new: Recipe, run: Path) -> li
 def read_settings(recipe_file: Path) -> dict[str, Any]:
     """A stored recipe as plain values, for readers that do not care whether they are valid."""
     try:
-        settings = yaml.safe_load(recipe_file.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        settings = config.parse_yaml(recipe_file.read_text(encoding="utf-8")).settings
+    except (OSError, ValueError) as error:
         raise UserError(
             f"cannot read {recipe_file}: {error}", "is this a run directory?"
         ) from error

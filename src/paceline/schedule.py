@@ -7,7 +7,9 @@ report draws the same curve that training used.
 import math
 from typing import Literal
 
-from paceline.config import Section, setting
+from pydantic import PositiveInt, ValidationInfo, field_validator
+
+from paceline.config import Section, refuse_together, setting
 
 Policy = Literal[
     "fixed", "piecewise", "exponential", "polynomial", "cosine", "transformer", "one-cycle"
@@ -19,17 +21,49 @@ class ScheduleSettings(Section):
     rate: float = setting(0.1, "peak rate; 'transformer': the factor of its formula", gt=0)
     warmup_steps: int = setting(0, "steps of linear rise to the rate (any policy)", ge=0)
     warmup_from: float = setting(0.0, "share of the rate at which the warm-up begins", ge=0, le=1)
-    boundaries: list[int] = setting([], "piecewise: after these steps the rate is multiplied")
+    boundaries: list[PositiveInt] = setting(
+        [], "piecewise: after these steps the rate is multiplied"
+    )
     factor: float = setting(0.1, "piecewise, exponential: multiplier", gt=0)
     decay_steps: int = setting(1000, "exponential: steps for one multiplication", gt=0)
     power: float = setting(1.0, "polynomial: 1 is a straight line", gt=0)
     final: float = setting(0.0, "polynomial, cosine, one-cycle: share of the rate at the end", ge=0)
     peak_at: float = setting(0.25, "one-cycle: share of the run at which it peaks", gt=0, lt=1)
-    width: int | None = setting(None, "transformer: width in the formula; null takes the model's")
+    width: int | None = setting(
+        None, "transformer: the model's width, for the formula", gt=0, validate_default=True
+    )
     scaling: Literal["none", "linear", "sqrt"] = setting(
         "none", "how the rate follows the global batch when it differs from reference_batch"
     )
-    reference_batch: int | None = setting(None, "the global batch for which the rate was chosen")
+    reference_batch: int | None = setting(
+        None, "the global batch for which the rate was chosen", gt=0, validate_default=True
+    )
+
+    @field_validator("boundaries")
+    @classmethod
+    def _boundaries_rise(cls, boundaries: list[int]) -> list[int]:
+        if sorted(set(boundaries)) != boundaries:
+            raise ValueError("must rise")
+        return boundaries
+
+    @field_validator("width")
+    @classmethod
+    def _width_for_the_formula(cls, width: int | None, info: ValidationInfo) -> int | None:
+        if width is None and info.data.get("policy") == "transformer":
+            refuse_together(
+                "the transformer policy needs the model's width, e.g. 512", "policy", "width"
+            )
+        return width
+
+    @field_validator("reference_batch")
+    @classmethod
+    def _batch_to_scale_from(cls, batch: int | None, info: ValidationInfo) -> int | None:
+        if batch is None and info.data.get("scaling", "none") != "none":
+            refuse_together(
+                f"{info.data['scaling']} scaling needs the global batch that the rate was chosen "
+                "for, e.g. 128", "scaling", "reference_batch",
+            )  # fmt: skip
+        return batch
 
 
 def batch_scale(schedule: ScheduleSettings, global_batch: int) -> float:
@@ -90,14 +124,27 @@ def _between(final: float, share: float) -> float:
 def peak(schedule: ScheduleSettings, steps: int) -> tuple[float, int]:
     """The highest rate of the run and the first step that has it."""
     corners = [schedule.warmup_steps, *schedule.boundaries, peak_step(schedule, steps), steps]
-    candidates = {1} | {step + shift for step in corners for shift in (0, 1)}
+    between = _top_of_a_long_warm_up(schedule, steps)
+    candidates = {1} | {step + shift for step in [*corners, *between] for shift in (0, 1)}
     inside = sorted(step for step in candidates if 1 <= step <= steps)
     best = max(inside, key=lambda step: (rate_at(schedule, step, steps), -step))
     return rate_at(schedule, best, steps), best
 
 
-def in_words(schedule: ScheduleSettings, steps: int) -> str:
-    """One sentence that says what the rate does, with its peak."""
+def _top_of_a_long_warm_up(schedule: ScheduleSettings, steps: int) -> list[int]:
+    """A warm-up that outlasts the rise of a cycle: two straight lines multiply to a parabola."""
+    fall = (1 - schedule.final) / (steps + 1 - peak_step(schedule, steps))
+    rise = (1 - schedule.warmup_from) / max(schedule.warmup_steps, 1)
+    if schedule.policy != "one-cycle" or fall <= 0 or rise <= 0:
+        return []
+    zero_of_fall = steps + 1 + schedule.final / fall
+    zero_of_rise = -schedule.warmup_from / rise
+    top = math.floor((zero_of_fall + zero_of_rise) / 2)
+    return [top - 1, top]
+
+
+def in_words(schedule: ScheduleSettings, steps: int, scale: float = 1.0) -> str:
+    """One sentence that says what the rate does, with its peak (times `batch_scale`)."""
     highest, where = peak(schedule, steps)
     body = {
         "fixed": "stays fixed",
@@ -111,4 +158,6 @@ def in_words(schedule: ScheduleSettings, steps: int) -> str:
     }[schedule.policy]
     warm = f"rises over {schedule.warmup_steps:,} steps, then " if schedule.warmup_steps else ""
     warm = "" if schedule.policy == "transformer" else warm
-    return f"{schedule.policy}: {warm}{body}; peak {highest:.3g} at step {where:,} of {steps:,}"
+    scaled = f" ({highest:.3g} x {scale:.3g} for the batch)" if scale != 1 else ""
+    top = f"peak {highest * scale:.3g}{scaled} at step {where:,} of {steps:,}"
+    return f"{schedule.policy}: {warm}{body}; {top}"

@@ -1,33 +1,52 @@
 """Bytes, durations and rates: one way to parse them and one way to print them."""
 
+import math
 import re
+from itertools import pairwise
 
 from paceline.errors import UserError
 
-_BYTE_STEPS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_BYTE_UNITS = ((1e12, 1e12, "TB"), (1e9, 1e9, "GB"), (1e6, 1e6, "MB"), (1e3, 1e3, "kB"))
+_COUNT_UNITS = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
+"""From which number on a unit is used, what it stands for, and its name."""
 _BIT_PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _LINK_PATTERN = re.compile(
-    r"\s*([0-9.]+)\s*([kmgt]?)(bit|b|byte|bytes)(?:/s|ps)?\s*", re.IGNORECASE
+    r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([kmgt]?)(bit|b|byte|bytes)(?:/s|ps)?\s*", re.IGNORECASE
 )
 
 
 def format_bytes(num_bytes: float) -> str:
     """Decimal units, as disks and networks are sold: 1,234,567 -> '1.2 MB'."""
-    for size, name in _BYTE_STEPS:
-        if abs(num_bytes) >= size:
-            return f"{num_bytes / size:.1f} {name}"
-    return f"{num_bytes:.0f} bytes"
+    if not math.isfinite(num_bytes):
+        return "?"
+    return _in_largest_unit(num_bytes, _BYTE_UNITS) or count_of(round(num_bytes), "byte")
+
+
+def _in_largest_unit(number: float, units: tuple[tuple[float, float, str], ...]) -> str | None:
+    """The number is rounded as the next smaller unit would be: 999,960 is 1.0 M, not 1000.0 k."""
+    for (least, size, name), (_, smaller, _) in pairwise((*units, (0.0, 10.0, "ones"))):
+        if round(abs(number) / smaller, 1) * smaller >= least:
+            return f"{number / size:.1f} {name}"
+    return None
 
 
 def format_seconds(seconds: float) -> str:
     """The two units that matter: '2 h 05 min', '1 min 03 s', '0.42 s', '3.1 ms'."""
-    if seconds < 0.1:
+    if not math.isfinite(seconds):
+        return "?"
+    if seconds < 0:
+        return f"-{format_seconds(-seconds)}"
+    if round(seconds * 1e3, 1) < 100:
         return f"{seconds * 1e3:.1f} ms"
-    if seconds < 10:
+    if round(seconds, 2) < 10:
         return f"{seconds:.2f} s"
-    if seconds < 60:
+    if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    return _long_time(round(seconds))
+
+
+def _long_time(seconds: int) -> str:
+    minutes, rest = divmod(seconds, 60)
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(minutes, 60)
@@ -38,10 +57,23 @@ def format_seconds(seconds: float) -> str:
 
 def format_count(count: float) -> str:
     """Big numbers as people say them: 60,812,345 -> '60.8 M'."""
-    for size, name in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(count) >= size:
-            return f"{count / size if size != 1e4 else count / 1e3:.1f} {name}"
-    return f"{count:,.0f}"
+    if not math.isfinite(count):
+        return "?"
+    return _in_largest_unit(count, _COUNT_UNITS) or f"{count:,.0f}"
+
+
+def plural(noun: str) -> str:
+    """'target token' -> 'target tokens', 'batch' -> 'batches', 'entry' -> 'entries'."""
+    if noun.endswith(("s", "x", "z", "ch", "sh")):
+        return f"{noun}es"
+    if noun.endswith("y") and not noun.endswith(("ay", "ey", "oy", "uy")):
+        return f"{noun[:-1]}ies"
+    return f"{noun}s"
+
+
+def count_of(count: int, noun: str) -> str:
+    """'1 save', '2 saves', '1,000 processes'."""
+    return f"{count:,} {noun if count == 1 else plural(noun)}"
 
 
 def parse_link_speed(text: str) -> float:

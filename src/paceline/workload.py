@@ -6,6 +6,7 @@ stream, and adds up what it returns.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -20,6 +21,8 @@ class Scores:
 
     values: dict[str, float]
     signature: str
+    samples: tuple[str, ...] = ()
+    """A few results to look at, e.g. translations."""
 
 
 class Workload(Protocol):
@@ -38,8 +41,14 @@ class Workload(Protocol):
     def build_model(self) -> nn.Module:
         """A fresh model from the recipe's seed, the same in every process."""
 
+    def keep(self, directory: Path) -> None:
+        """Copy into the run what using its weights later takes besides them."""
+
     def micro_batches_per_step(self, world_size: int) -> int:
         """How many micro-batches of the stream make one optimizer step."""
+
+    def global_batch(self, world_size: int) -> int:
+        """The size of a step's batch in the recipe's own measure, for scaling the rate."""
 
     def num_units(self, index: int) -> int:
         """Units in a micro-batch, known without reading it."""
@@ -53,5 +62,5 @@ class Workload(Protocol):
     def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
         """The *sum* of the losses of a micro-batch's units, with its graph."""
 
-    def evaluate(self, model: nn.Module, split: str, world: World) -> Scores:
-        """Scores over a split: every sample once, whatever the world."""
+    def evaluate(self, model: nn.Module, split: str, world: World, final: bool = False) -> Scores:
+        """Scores over a split: every sample once, whatever the world. `final` may take longer."""

@@ -69,6 +69,20 @@ class World:
         dist.broadcast(buffer, src=0)
         return json.loads(buffer.numpy().tobytes())
 
+    def gather_values(self, value: Any) -> list[Any]:
+        """Every process's value (anything JSON can hold), by rank, in every process."""
+        if self.size == 1:
+            return [value]
+        data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        dist.all_gather(lengths, torch.tensor([len(data)]))
+        longest = max(int(length) for length in lengths)
+        padded = torch.nn.functional.pad(data, (0, longest - len(data)))
+        parts = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(parts, padded)
+        sizes = [int(length) for length in lengths]
+        return [json.loads(p[:n].numpy().tobytes()) for p, n in zip(parts, sizes, strict=True)]
+
     def wrap(self, model: nn.Module) -> nn.Module:
         """The model with gradients averaged over the world."""
         if self.size == 1:

@@ -1,7 +1,7 @@
 """What is checked before any process starts, so that a mistake costs no time."""
 
 from paceline.data.places import data_directory
-from paceline.recipe import Cifar10Recipe, Recipe
+from paceline.recipe import Cifar10Recipe, NmtRecipe, Recipe
 
 
 def check_data(recipe: Recipe) -> None:
@@ -10,3 +10,7 @@ def check_data(recipe: Recipe) -> None:
         from paceline.data import cifar10  # noqa: PLC0415
 
         cifar10.open_split(data_directory(recipe.data), "train")
+    if isinstance(recipe, NmtRecipe):
+        from paceline.data import nmt  # noqa: PLC0415
+
+        nmt.open_split(data_directory(recipe.data), "train")

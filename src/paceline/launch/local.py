@@ -77,7 +77,7 @@ def _identity(started: float, attempt: int) -> dict[str, str]:
 @contextmanager
 def _only_one(run: RunDirectory) -> Iterator[None]:
     """Two launchers in one run directory would ruin each other's checkpoints."""
-    with (run.path / ".lock").open("a+") as lock:
+    with run.lock.open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -28,7 +28,7 @@ class FastNet(nn.Module):
 
     def __init__(
         self,
-        widths: tuple[int, int, int] = (64, 128, 256),
+        widths: tuple[int, int, int] = (64, 192, 256),
         num_classes: int = 10,
         norm_momentum: float = 0.2,
         logit_scale: float = 1 / 9,

@@ -11,7 +11,7 @@ A checkpoint is a directory `step-0001000` that appears under its name only when
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ AVERAGE = "average.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
 MANIFEST = "manifest.json"
+_ALWAYS_THERE = (WEIGHTS, OPTIMIZER, STATE)
 _PREFIX = "step-"
 _CHUNK_BYTES = 1 << 20
 
@@ -38,36 +39,70 @@ def step_of(checkpoint: Path) -> int:
 def all_checkpoints(directory: Path) -> list[Path]:
     """Complete checkpoints, oldest first; what a killed save left behind has another name."""
     found = [
-        path for path in directory.glob(f"{_PREFIX}*") if path.name.removeprefix(_PREFIX).isdigit()
+        path for path in directory.glob(f"{_PREFIX}*") if _is_step(path.name.removeprefix(_PREFIX))
     ]
     return sorted(found, key=step_of)
+
+
+def _is_step(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def read_manifest(checkpoint: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
-        return {**manifest, "files": dict(manifest["files"])}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        _check_manifest(manifest)
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{checkpoint} has no readable {MANIFEST}: {error}", _OLDER) from error
+    return {**manifest, "files": dict(manifest["files"])}
 
 
 _OLDER = "the run goes on from the checkpoint before it; delete this one"
 
 
+def _check_manifest(manifest: Any) -> None:
+    """A flipped bit may leave valid JSON that says something else, or nothing."""
+    files = manifest.get("files") if isinstance(manifest, dict) else None
+    if not isinstance(files, dict) or not isinstance(manifest.get("weights_sha256"), str):
+        raise ValueError("it lacks 'files' or 'weights_sha256'")
+    for name, entry in files.items():
+        numbers = entry if isinstance(entry, dict) else {}
+        if not isinstance(numbers.get("bytes"), int) or not isinstance(numbers.get("sha256"), str):
+            raise ValueError(f"it does not give 'bytes' and 'sha256' of {name!r}")
+    unnamed = [name for name in _ALWAYS_THERE if name not in files]
+    if unnamed:
+        raise ValueError(f"it does not name {', '.join(unnamed)}")
+
+
 def damage(checkpoint: Path) -> str | None:
     """What is wrong with a checkpoint, or None: every byte is compared with the manifest."""
     try:
-        manifest = read_manifest(checkpoint)
+        files = read_manifest(checkpoint)["files"]
+        problems = (_file_damage(checkpoint / name, entry) for name, entry in files.items())
+        return next((problem for problem in problems if problem), None)
     except UserError as error:
         return error.what
-    for name, expected in manifest["files"].items():
-        path = checkpoint / name
-        if not path.is_file():
-            return f"{path} is missing"
-        if path.stat().st_size != expected["bytes"]:
-            return f"{path} has {path.stat().st_size:,} bytes instead of {expected['bytes']:,}"
-        if sha256_of(path) != expected["sha256"]:
-            return f"{path} does not have the content that was written (sha256 differs)"
+    except (OSError, ValueError) as error:
+        return f"{checkpoint} cannot be read: {error}"
+
+
+def _file_damage(path: Path, expected: dict[str, Any]) -> str | None:
+    return size_damage(path, expected) or content_damage(path, expected)
+
+
+def size_damage(path: Path, expected: dict[str, Any]) -> str | None:
+    """What a look at the directory shows, without reading the file."""
+    if not path.is_file():
+        return f"{path} is missing"
+    num_bytes = path.stat().st_size
+    if num_bytes != expected["bytes"]:
+        return f"{path} has {num_bytes:,} bytes instead of {expected['bytes']:,}"
+    return None
+
+
+def content_damage(path: Path, expected: dict[str, Any]) -> str | None:
+    if sha256_of(path) != expected["sha256"]:
+        return f"{path} does not have the content that was written (sha256 differs)"
     return None
 
 
@@ -93,19 +128,41 @@ class StoredTensor:
 
 
 def stored_tensors(path: Path) -> list[StoredTensor]:
-    """The tensors of a safetensors file, by name, from its header alone."""
+    """The tensors of a safetensors file, by name, from its header alone; ValueError if it is none.
+
+    Nothing in the header is trusted: a flipped bit in its length asks for petabytes.
+    """
+    size = path.stat().st_size
     with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
+        first = 8 + int.from_bytes(file.read(8), "little")
+        if first > size:
+            raise ValueError(f"its header claims {first - 8:,} bytes, the file has {size:,}")
+        try:
+            header = json.loads(file.read(first - 8))
+        except RecursionError as error:
+            raise ValueError("its header is nested too deeply") from error
+    if not isinstance(header, dict):
+        raise ValueError("its header names no tensors")
     header.pop("__metadata__", None)
-    first = 8 + length
-    return [
-        StoredTensor(
-            name, entry["dtype"], tuple(entry["shape"]),
-            first + entry["data_offsets"][0], first + entry["data_offsets"][1],
-        )
-        for name, entry in sorted(header.items())
-    ]  # fmt: skip
+    return [_stored_tensor(name, entry, first, size) for name, entry in sorted(header.items())]
+
+
+def _stored_tensor(name: str, entry: Any, first: int, size: int) -> StoredTensor:
+    try:
+        begin, end = (first + int(offset) for offset in entry["data_offsets"])
+        tensor = StoredTensor(name, str(entry["dtype"]), _shape(entry["shape"]), begin, end)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"its header says nothing clear of {name!r}") from error
+    if not first <= tensor.begin <= tensor.end <= size:
+        raise ValueError(f"its header places {name!r} outside of the file")
+    return tensor
+
+
+def _shape(sides: Any) -> tuple[int, ...]:
+    shape = tuple(int(side) for side in sides)
+    if any(side < 0 for side in shape):
+        raise ValueError("a negative side")
+    return shape
 
 
 def weights_sha256(path: Path) -> str:
@@ -141,18 +198,36 @@ def newest_whole(directory: Path) -> tuple[Path | None, list[str]]:
     return None, problems
 
 
-def choose(run: Path, which: str) -> Path:
-    """The checkpoint a user names: 'best', 'newest' or a step."""
+def choose(run: Path, which: str, say: Callable[[str], None] = lambda _text: None) -> Path:
+    """The checkpoint a user names: 'best', 'newest' or a step; `say` hears which were skipped."""
     directory = run / "checkpoints"
-    if which == "best" and (run / "best").exists():
-        return directory / (run / "best").readlink().name
+    if which == "best" and (best := _best(run)) is not None:
+        return best
     if which in ("newest", "best"):
-        newest, _ = newest_whole(directory)
+        newest, problems = newest_whole(directory)
+        for problem in problems:
+            say(f"skipped a damaged checkpoint: {problem}")
         if newest is None:
             raise UserError(f"{run} has no undamaged checkpoint", "train it first")
         return newest
-    wanted = directory / checkpoint_name(int(which)) if which.isdigit() else None
+    wanted = directory / checkpoint_name(int(which)) if _is_step(which) else None
     if wanted is None or not wanted.is_dir():
         steps = ", ".join(str(step_of(path)) for path in all_checkpoints(directory)) or "none"
         raise UserError(f"{run} has no checkpoint '{which}'", f"there are: best, newest, {steps}")
     return wanted
+
+
+def _best(run: Path) -> Path | None:
+    """A link, or a second copy of a checkpoint where the run was copied with links followed."""
+    best = run / "best"
+    try:
+        name = best.readlink().name if best.is_symlink() else _name_of_copy(best)
+    except (OSError, UserError):
+        return None
+    found = run / "checkpoints" / name
+    return found if found.is_dir() else None
+
+
+def _name_of_copy(checkpoint: Path) -> str:
+    step = read_manifest(checkpoint).get("step")
+    return checkpoint_name(step) if isinstance(step, int) else ""

@@ -3,6 +3,7 @@
 Readers never fail on a run that was killed: a torn line is skipped, a missing file is empty.
 """
 
+import fcntl
 import json
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.record.schema import RESTART, SHUT_DOWN, START_UP, RunDirectory
+from paceline.record.schema import RESTART, SHUT_DOWN, START_UP, UNEXPLAINED, RunDirectory
 
 Event = dict[str, Any]
 
@@ -27,7 +28,7 @@ def read_events(path: Path) -> list[Event]:
                 event = json.loads(line)
             except ValueError:
                 continue
-            if isinstance(event, dict) and "kind" in event and "attempt" in event:
+            if isinstance(event, dict) and {"kind", "attempt", "time"} <= event.keys():
                 events.append(event)
     return events
 
@@ -38,11 +39,18 @@ class Attempt:
     started: float | None
     ended: float
     exit_code: int | None
-    """None when the launcher was killed and could not say."""
+    """None when the launcher was killed and could not say, or is still running."""
+    booked_seconds: float
+    """What its events booked to phases, by a clock that nobody can set."""
+    seconds_after: float
+    """From the last event with phases to the last sign of life."""
+    has_end: bool
+    """It left the loop and said so."""
 
     @property
     def wall_seconds(self) -> float:
-        return max(self.ended - self.started, 0.0) if self.started is not None else 0.0
+        passed = self.ended - self.started if self.started is not None else 0.0
+        return max(passed, self.booked_seconds)
 
 
 @dataclass(frozen=True)
@@ -78,14 +86,33 @@ def read_story(run: RunDirectory, rank: int = 0) -> Story:
     return Story(kept, lost, total_phases(kept, lost, attempts), attempts)
 
 
+def is_being_trained(run: RunDirectory) -> bool | None:
+    """Whether a launcher holds the run's lock; None where that cannot be known."""
+    try:
+        with run.lock.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False
+
+
+def total_cpu_seconds(run: RunDirectory) -> float:
+    """Processor time of all processes and attempts, lost work included."""
+    files = sorted(run.events.glob("rank-*.jsonl"))
+    return float(sum(event.get("cpu_seconds", 0.0) for f in files for event in read_events(f)))
+
+
 def drop_lost(events: Iterable[Event]) -> tuple[list[Event], list[Event]]:
-    """Split off the steps that a later attempt did again because it began before them."""
+    """Split off what a later attempt did again because it began before it; warnings stay."""
     ordered = list(events)
     cutoffs = _cutoffs(ordered)
     kept: list[Event] = []
     lost: list[Event] = []
     for event in ordered:
-        redone = event["kind"] != "begin" and event.get("step", 0) > cutoffs[event["attempt"]]
+        may_be_lost = event["kind"] not in ("begin", "warning")
+        redone = may_be_lost and event.get("step", 0) > cutoffs[event["attempt"]]
         (lost if redone else kept).append(event)
     return kept, lost
 
@@ -114,24 +141,41 @@ def _attempt(number: int, events: list[Event], launcher: list[Event]) -> Attempt
     if started is None and begin is not None:
         started = begin["time"] - begin["seconds"]
     exits = [event for event in launched if event["kind"] == "exit"]
+    booking = [event for event in own if "phases" in event]
+    ended = max(event["time"] for event in [*own, *launched])
+    heard = max((event["time"] for event in booking), default=ended)
     return Attempt(
-        number, started, max(event["time"] for event in [*own, *launched]),
-        exits[-1]["code"] if exits else None,
-    )  # fmt: skip
+        number=number,
+        started=started,
+        ended=ended,
+        exit_code=exits[-1]["code"] if exits else None,
+        booked_seconds=sum(sum(event["phases"].values()) for event in booking),
+        seconds_after=ended - heard,
+        has_end=any(event["kind"] == "end" for event in own),
+    )
 
 
 def total_phases(kept: list[Event], lost: list[Event], attempts: list[Attempt]) -> dict[str, float]:
-    """Seconds per phase over all attempts; the work of lost steps is one phase of its own."""
+    """Seconds per phase over all attempts, which add up to their wall time.
+
+    The work of lost steps is one phase of its own, and so is what no event accounts for.
+    """
     totals: defaultdict[str, float] = defaultdict(float)
     for event in kept:
         for name, seconds in event.get("phases", {}).items():
             totals[name] += seconds
     for event in lost:
         totals[RESTART] += sum(event.get("phases", {}).values())
-    last_heard = {event["attempt"]: event["time"] for event in [*kept, *lost] if "phases" in event}
     for attempt in attempts:
-        if attempt.number not in last_heard:
-            totals[START_UP] += attempt.wall_seconds  # it never reached the loop
-        elif attempt.exit_code is not None:
-            totals[SHUT_DOWN] += max(attempt.ended - last_heard[attempt.number], 0.0)
-    return dict(totals)
+        for name, seconds in _unbooked(attempt).items():
+            totals[name] += seconds
+    return {name: seconds for name, seconds in totals.items() if seconds}
+
+
+def _unbooked(attempt: Attempt) -> dict[str, float]:
+    """The wall time of an attempt that none of its events booked to a phase."""
+    missing = attempt.wall_seconds - attempt.booked_seconds
+    if not attempt.booked_seconds:
+        return {START_UP: missing}  # it never reached the loop
+    after = min(attempt.seconds_after, missing) if attempt.has_end else 0.0
+    return {SHUT_DOWN: after, UNEXPLAINED: missing - after}

@@ -7,6 +7,9 @@ Every event is one JSON line with `kind`, `time` (seconds since 1970) and `attem
 - `score`, `checkpoint`, `restored`, `warning`: something happened at `step`.
 - `end`: the attempt left the loop; `reason` says why.
 
+A warning with `failed_save` is a checkpoint that could not be written. `num_lost` in any event is
+how many before it could not be written, because the disk was full.
+
 `seconds` is the wall time since the same rank's last event with phases, and `phases` splits it
 without overlap. The launcher's own file has `launch` and `exit`.
 """
@@ -48,7 +51,7 @@ PHASE_MEANING = {
     CHECKPOINT: "the loop standing still for a save",
     RESTART: "steps done and lost, then done again",
     SHUT_DOWN: "from the last step to the end of the process",
-    UNEXPLAINED: "not measured",
+    UNEXPLAINED: "not measured, or not yet written when the run was killed",
 }
 
 
@@ -89,6 +92,11 @@ class RunDirectory:
     @property
     def best(self) -> Path:
         return self.path / "best"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the launcher as long as it lives."""
+        return self.path / ".lock"
 
     def rank_events(self, rank: int) -> Path:
         return self.events / f"rank-{rank:05d}.jsonl"

@@ -1,31 +1,58 @@
 """Writing a run directory: append-only event lines and small files that are never half there."""
 
+import errno
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
 
+_DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ESTALE)
+
 
 class EventFile:
-    """JSON lines that reach the kernel one by one, so that a killed process loses none."""
+    """JSON lines that reach the kernel one by one, so that a killed process loses none.
+
+    A disk that is full does not end a run: what cannot be written is dropped, and the next event
+    that can says how many there were.
+    """
 
     def __init__(self, path: Path, attempt: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.attempt = attempt
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        self._end_torn_line()
+        self._is_torn = self._ends_inside_a_line()
+        self._num_lost = 0
+        self._lock = threading.Lock()  # the saver's thread writes here as well
 
-    def _end_torn_line(self) -> None:
+    def _ends_inside_a_line(self) -> bool:
         size = os.fstat(self._handle).st_size
-        if size and os.pread(self._handle, 1, size - 1) != b"\n":
-            os.write(self._handle, b"\n")
+        return size > 0 and os.pread(self._handle, 1, size - 1) != b"\n"
 
     def write(self, kind: str, **fields: Any) -> None:
         event = {"kind": kind, "time": round(time.time(), 6), "attempt": self.attempt, **fields}
-        os.write(self._handle, json.dumps(_rounded(event)).encode() + b"\n")
+        with self._lock:
+            if self._num_lost:
+                event["num_lost"] = self._num_lost
+            line = json.dumps(_rounded(event)).encode() + b"\n"
+            try:
+                self._append(b"\n" + line if self._is_torn else line)
+            except OSError as error:
+                if error.errno not in _DISK_TROUBLE:
+                    raise
+                self._num_lost += 1
+            else:
+                self._num_lost = 0
+
+    def _append(self, content: bytes) -> None:
+        """The kernel may take only the beginning; whatever then follows must start a new line."""
+        self._is_torn = True
+        while content:
+            content = content[os.write(self._handle, content) :]
+        self._is_torn = False
 
     def close(self) -> None:
         os.close(self._handle)
@@ -42,11 +69,21 @@ def _rounded(value: Any) -> Any:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Replace a small file as a whole: readers see the old one or the new one."""
+    """Replace a small file as a whole: readers see the old one or the new one.
+
+    Flushed before it gets its name, or a power cut could leave the name with nothing behind it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(path)
+    try:
+        with aside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def prepare_directory(path: Path) -> None:

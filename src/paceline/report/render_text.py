@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from paceline.record.schema import PHASE_MEANING, PHASES
-from paceline.report.summary import Score, StepTimes, Summary
-from paceline.schedule import ScheduleSettings, in_words
-from paceline.units import format_bytes, format_count, format_seconds
+from paceline.report.summary import CheckpointCost, Score, StepTimes, Summary
+from paceline.schedule import ScheduleSettings, batch_scale, in_words
+from paceline.units import count_of, format_bytes, format_count, format_seconds, plural
+
+_MOST_WARNINGS = 5
 
 
 def render(summary: Summary) -> str:
@@ -17,6 +19,7 @@ def render(summary: Summary) -> str:
         _scores(summary),
         _checkpoint(summary),
         _rate(summary),
+        _data(summary),
         _machine(summary),
         _warnings(summary),
     ]
@@ -31,25 +34,18 @@ def _headline(summary: Summary) -> Iterator[str]:
     settings, facts = summary.settings, summary.facts
     steps = settings.get("steps", 0)
     where = f"at step {summary.step:,} of {steps:,}"
-    yield f"{summary.run}: {settings.get('workload')}, {_ending(summary)} {where}"
+    yield f"{summary.run}: {settings.get('workload')}, {summary.reason} {where}"
     attempts = summary.story.attempts
     tries = f" in {len(attempts)} attempts" if len(attempts) > 1 else ""
     size = facts.get("world_size")
-    world = (
-        f" with {size} process{'es' if size != 1 else ''} on {facts.get('device')}" if size else ""
-    )
-    yield f"took {format_seconds(summary.story.wall_seconds)}{tries}{world}"
+    world = f" with {count_of(size, 'process')} on {facts.get('device')}" if size else ""
+    cpu = f"; {summary.cpu_seconds / 60:.1f} CPU-minutes" if summary.cpu_seconds else ""
+    yield f"took {format_seconds(summary.story.wall_seconds)}{tries}{world}{cpu}"
     if "num_parameters" in facts:
         yield (
             f"{format_count(facts['num_parameters'])} parameters, "
             f"{format_bytes(facts['gradient_bytes'])} of gradients per step"
         )
-
-
-def _ending(summary: Summary) -> str:
-    if summary.reason == "running or killed" and summary.step >= summary.settings.get("steps", 0):
-        return "finished"
-    return summary.reason
 
 
 def _phases(summary: Summary) -> Iterator[str]:
@@ -71,7 +67,7 @@ def _step(summary: Summary) -> Iterator[str]:
     if times is None:
         return
     unit = summary.facts.get("unit", "unit")
-    speed = f"{times.units_per_second:,.0f} {unit}s/s over the whole world"
+    speed = f"{times.units_per_second:,.0f} {plural(unit)}/s over the whole world"
     yield f"step: median {_spread(times)}; {speed}"
 
 
@@ -102,11 +98,16 @@ def _checkpoint(summary: Summary) -> Iterator[str]:
             f"{name} {format_bytes(size)}" for name, size in held.bytes_by_part.items()
         )
         yield f"checkpoint: {format_bytes(held.total_bytes)} ({parts})"
-    wall = summary.story.wall_seconds
-    share = f"{100 * cost.stall_seconds / wall:.2f} %" if wall else "?"
-    failed = f", {cost.num_failed} failed" if cost.num_failed else ""
-    yield (
-        f"  {cost.num_saves} saves{failed}: the run stood still for "
+    if cost.num_saves or cost.num_failed:
+        begin = "checkpoints: " if held is None else "  "
+        yield begin + _saves(cost, summary.story.wall_seconds)
+
+
+def _saves(cost: CheckpointCost, wall_seconds: float) -> str:
+    share = f"{100 * cost.stall_seconds / wall_seconds:.2f} %" if wall_seconds else "?"
+    failed = f", {cost.num_failed:,} failed" if cost.num_failed else ""
+    return (
+        f"{count_of(cost.num_saves, 'save')}{failed}: the run stood still for "
         f"{format_seconds(cost.stall_seconds)} ({share}); "
         f"written in the background in {format_seconds(cost.background_seconds)}"
     )
@@ -117,7 +118,25 @@ def _rate(summary: Summary) -> Iterator[str]:
         schedule = ScheduleSettings.model_validate(summary.settings.get("schedule", {}))
     except ValueError:
         return
-    yield f"learning rate: {in_words(schedule, summary.settings.get('steps', 1))}"
+    scale = batch_scale(schedule, batch) if (batch := _global_batch(summary)) else 1.0
+    yield f"learning rate: {in_words(schedule, summary.settings.get('steps', 1), scale)}"
+
+
+def _global_batch(summary: Summary) -> int | None:
+    batch = summary.settings.get("batch") or {}
+    world_size = summary.facts.get("world_size") or 0
+    return batch.get("global") or (batch.get("per_device") or 0) * world_size or None
+
+
+def _data(summary: Summary) -> Iterator[str]:
+    card = summary.data
+    if card is None:
+        return
+    counts = ", ".join(f"{count:,} {split}" for split, count in card.num_by_split.items())
+    kind = " (a stand-in)" if card.is_stand_in else ""
+    yield f"data: {card.directory}{kind}: {counts} {card.noun}, {format_bytes(card.total_bytes)}"
+    if card.is_other:
+        yield "  it has been prepared anew since: the run was trained on something else"
 
 
 def _machine(summary: Summary) -> Iterator[str]:
@@ -128,13 +147,20 @@ def _machine(summary: Summary) -> Iterator[str]:
     yield (
         f"machine: {environment.get('host')}, {environment.get('num_cores')} cores, "
         f"{environment.get('device_name')}; torch {libraries.get('torch')}, "
-        f"{environment.get('threads')} threads per process"
+        f"{_threads(environment.get('threads'))} per process"
     )
     settings: dict[str, Any] = environment.get("settings", {})
     if settings:
         yield "  set for the workers: " + " ".join(f"{k}={v}" for k, v in settings.items())
 
 
+def _threads(number: Any) -> str:
+    return count_of(number, "thread") if isinstance(number, int) else "? threads"
+
+
 def _warnings(summary: Summary) -> Iterator[str]:
-    for text in summary.warnings[-5:]:
+    earlier = len(summary.warnings) - _MOST_WARNINGS
+    if earlier > 0:
+        yield f"{count_of(earlier, 'earlier warning')} in the run's event files, and:"
+    for text in summary.warnings[-_MOST_WARNINGS:]:
         yield f"warning: {text}"

@@ -6,10 +6,19 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+from paceline.data.card import read_card
+from paceline.data.places import data_directory
 from paceline.errors import UserError
 from paceline.recipe import read_settings
 from paceline.record import checkpoints as stored
-from paceline.record.reader import Event, Story, read_events, read_story
+from paceline.record.reader import (
+    Event,
+    Story,
+    is_being_trained,
+    read_events,
+    read_story,
+    total_cpu_seconds,
+)
 from paceline.record.schema import CHECKPOINT, RunDirectory
 
 
@@ -55,6 +64,20 @@ class CheckpointCost:
 
 
 @dataclass(frozen=True)
+class DataCard:
+    """The prepared data as it is now, which may not be what the run was trained on."""
+
+    directory: Path
+    noun: str
+    """What is counted, e.g. 'pictures'."""
+    num_by_split: dict[str, int]
+    total_bytes: float
+    is_stand_in: bool
+    is_other: bool
+    """Its fingerprint is not the one that the run was trained with."""
+
+
+@dataclass(frozen=True)
 class Summary:
     run: Path
     settings: dict[str, Any]
@@ -63,11 +86,13 @@ class Summary:
     story: Story
     step: int
     reason: str
+    cpu_seconds: float
     step_times: StepTimes | None
     scores: list[Score]
     evaluations: list[Score]
     checkpoint: CheckpointContents | None
     checkpoint_cost: CheckpointCost
+    data: DataCard | None
     warnings: list[str]
 
 
@@ -76,22 +101,34 @@ def summarise(path: Path) -> Summary:
     story = read_story(run)
     begins = story.of_kind("begin")
     steps = story.of_kind("steps")
-    step = max([event["step"] for event in [*begins, *steps]], default=0)
+    step = max([event["step"] for event in [*begins[-1:], *steps]], default=0)
+    settings = read_settings(run.recipe)
+    held, damages = newest_contents(run)
     return Summary(
         run=path,
-        settings=read_settings(run.recipe),
+        settings=settings,
         environment=_read_json(run.environment),
         facts=begins[-1] if begins else {},
         story=story,
         step=step,
-        reason=_reason(story),
+        reason=_reason(story, is_being_trained(run), step >= settings.get("steps", 0)),
+        cpu_seconds=total_cpu_seconds(run),
         step_times=step_times(steps),
         scores=[_score(event) for event in story.of_kind("score")],
         evaluations=[_score(event) for event in read_events(run.evaluation_events)],
-        checkpoint=newest_contents(run),
+        checkpoint=held,
         checkpoint_cost=checkpoint_cost(story),
-        warnings=[event["text"] for event in story.of_kind("warning")],
+        data=data_card(settings.get("data"), held),
+        warnings=[*_told_warnings(story), *damages],
     )
+
+
+def _told_warnings(story: Story) -> list[str]:
+    warnings = [str(event["text"]) for event in story.of_kind("warning")]
+    num_lost = sum(event.get("num_lost", 0) for event in [*story.events, *story.lost])
+    if num_lost:
+        warnings.append(f"the disk was full: events that could not be written: {num_lost:,}")
+    return warnings
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -102,18 +139,31 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _reason(story: Story) -> str:
-    """How the last attempt ended: its own word, or 'running or killed' if it left none."""
-    last = max((attempt.number for attempt in story.attempts), default=0)
-    ends = [event for event in story.of_kind("end") if event["attempt"] == last]
-    return str(ends[-1]["reason"]) if ends else "running or killed"
+def _reason(story: Story, is_running: bool | None, is_complete: bool) -> str:
+    """How the last attempt ended: in its own word, else by the launcher's, else by its lock."""
+    last = max(story.attempts, key=lambda attempt: attempt.number, default=None)
+    number, code = (last.number, last.exit_code) if last else (0, None)
+    ends = [event["reason"] for event in story.of_kind("end") if event["attempt"] == number]
+    if ends and ends[-1] != "failed":
+        return str(ends[-1])
+    if code is not None:
+        ended = "finished" if is_complete else "ended"
+        return f"failed (exit code {code})" if code else ended
+    if ends:
+        return "failed"
+    if is_running is None:
+        return "finished" if is_complete else "running or killed"
+    return "running" if is_running else "killed"
 
 
 def step_times(steps: list[Event]) -> StepTimes | None:
     seconds = [second for event in steps for second in event.get("step_seconds", [])]
     if not seconds:
         return None
-    ordered = quantiles(seconds, n=20) if len(seconds) > 1 else [seconds[0]] * 19
+    # "inclusive", because the usual method guesses beyond few values, even below zero.
+    ordered = (
+        quantiles(seconds, n=20, method="inclusive") if len(seconds) > 1 else [seconds[0]] * 19
+    )
     num_units = sum(event["num_units"] for event in steps)
     return StepTimes(
         len(seconds), median(seconds), ordered[0], ordered[-1], num_units / max(sum(seconds), 1e-9)
@@ -126,7 +176,7 @@ def _score(event: Event) -> Score:
 
 def checkpoint_cost(story: Story) -> CheckpointCost:
     saves = story.of_kind("checkpoint")
-    failed = [e for e in story.of_kind("warning") if "not saved" in e["text"]]
+    failed = [event for event in story.of_kind("warning") if event.get("failed_save")]
     return CheckpointCost(
         num_saves=len(saves),
         num_failed=len(failed),
@@ -135,22 +185,33 @@ def checkpoint_cost(story: Story) -> CheckpointCost:
     )
 
 
-def newest_contents(run: RunDirectory) -> CheckpointContents | None:
-    found = stored.all_checkpoints(run.checkpoints)
-    return contents(found[-1]) if found else None
+def newest_contents(run: RunDirectory) -> tuple[CheckpointContents | None, list[str]]:
+    """The newest checkpoint whose files look whole, and what is wrong with newer ones."""
+    problems: list[str] = []
+    for checkpoint in reversed(stored.all_checkpoints(run.checkpoints)):
+        try:
+            return contents(checkpoint), problems
+        except UserError as error:
+            problems.append(f"damaged checkpoint: {error.what}")
+    return None, problems
 
 
 def contents(checkpoint: Path) -> CheckpointContents:
-    """What a checkpoint holds, by bytes, from its manifest and the headers of its files."""
+    """What a checkpoint holds, by bytes, from its manifest and the headers of its files.
+
+    Damage that shows in sizes and headers is a UserError; contents are not hashed, which takes
+    seconds for a big model.
+    """
     manifest = stored.read_manifest(checkpoint)
-    sizes = {name: entry["bytes"] for name, entry in manifest["files"].items()}
+    older = "an older checkpoint may be whole: see the run's checkpoints directory"
     try:
+        for name, entry in manifest["files"].items():
+            if problem := stored.size_damage(checkpoint / name, entry):
+                raise UserError(problem, older)
         tensors = stored.stored_tensors(checkpoint / stored.WEIGHTS)
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"{checkpoint / stored.WEIGHTS} cannot be read: {error}",
-            "an older checkpoint may be whole: see the run's checkpoints directory",
-        ) from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{checkpoint / stored.WEIGHTS} cannot be read: {error}", older) from error
+    sizes = {name: entry["bytes"] for name, entry in manifest["files"].items()}
     parts = {
         "weights": sizes.pop(stored.WEIGHTS, 0),
         "averaged weights": sizes.pop(stored.AVERAGE, 0),
@@ -171,3 +232,34 @@ def _num_elements(shape: tuple[int, ...]) -> int:
     for side in shape:
         count *= side
     return count
+
+
+def data_card(named: Any, held: CheckpointContents | None) -> DataCard | None:
+    """What the data directory says of itself, where it is still to be found."""
+    try:
+        directory = data_directory(str(named))
+        card = read_card(directory)
+        splits = [(name, _num_samples(split)) for name, split in card["splits"].items()]
+        return DataCard(
+            directory=directory,
+            noun=splits[0][1][0],
+            num_by_split={name: count for name, (_, count) in splits},
+            total_bytes=1e6 * float(card["total_mb"]),
+            is_stand_in=bool(card.get("stand_in")),
+            is_other=_trained_with(held) not in (None, card.get("fingerprint")),
+        )
+    except (UserError, OSError, RuntimeError, LookupError, TypeError, ValueError, AttributeError):
+        return None  # cards belong to workloads, and a report does not fail over one
+
+
+def _num_samples(split: dict[str, Any]) -> tuple[str, int]:
+    """Workloads name what they count: `num_pictures`, `num_pairs`. It comes first."""
+    counts = [(name, count) for name, count in split.items() if name.startswith("num_")]
+    name, count = counts[0]
+    return name.removeprefix("num_").replace("_", " "), int(count)
+
+
+def _trained_with(held: CheckpointContents | None) -> str | None:
+    progress = _read_json(held.path / stored.STATE).get("progress") if held else None
+    found = progress.get("data_fingerprint") if isinstance(progress, dict) else None
+    return str(found) if found else None

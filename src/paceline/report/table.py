@@ -22,6 +22,7 @@ def write_csv(run: Path, file: IO[str]) -> None:
         named = {f"{event['split']}_{name}": value for name, value in event["scores"].items()}
         score_names.update(dict.fromkeys(named))
         rows.setdefault(event["step"], {"step": event["step"]}).update(named)
-    writer = csv.DictWriter(file, [*_COLUMNS, *score_names], extrasaction="ignore")
+    names = [*_COLUMNS, *score_names]
+    writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows[step] for step in sorted(rows))

@@ -102,8 +102,9 @@ class CheckpointSaver:
             self._tidy(snapshot)
         except (OSError, SafetensorError) as error:
             self.problem = _explain(error, self._run.checkpoints)
-            self._note("warning", step=snapshot.step, text=self.problem)
+            # First make room: on a full disk the warning could not be written either.
             _remove_leftovers(self._run.checkpoints)
+            self._note("warning", step=snapshot.step, text=self.problem, failed_save=True)
             return
         num_bytes = sum(path.stat().st_size for path in final.iterdir())
         self._note(
@@ -169,6 +170,8 @@ def _point(link: Path, target: Path) -> None:
     aside = link.with_name(f".{link.name}.{os.getpid()}")
     aside.unlink(missing_ok=True)
     aside.symlink_to(target)
+    if link.is_dir() and not link.is_symlink():
+        shutil.rmtree(link)  # a second copy, in a run that was copied with links followed
     aside.replace(link)
 
 

@@ -25,6 +25,7 @@ class Trainer:
     def __init__(self, recipe: Recipe, run: RunDirectory, workload: Workload, world: World) -> None:
         self.recipe, self.run, self.workload, self.world = recipe, run, workload, world
         refuse_too_many_processes(workload, world)
+        refuse_fp16_without_cuda(recipe, world)
         self.recorder = Recorder(run, recipe.log, world, workload.unit)
         self.state = build_state(recipe, workload.build_model(), world)
         self.saver = (
@@ -75,8 +76,7 @@ class Trainer:
         return reason
 
     def _rate(self, step: int) -> float:
-        num_micro = self.workload.micro_batches_per_step(self.world.size)
-        whole = num_micro * self.workload.num_units(0)
+        whole = self.workload.global_batch(self.world.size)
         schedule = self.recipe.schedule
         return rate_at(schedule, step, self.recipe.steps) * batch_scale(schedule, whole)
 
@@ -148,6 +148,14 @@ def refuse_too_many_processes(workload: Workload, world: World) -> None:
         raise UserError(
             f"a step has {num_micro} micro-batches, too few for {world.size} processes",
             "lower batch.micro, raise batch.global, or start fewer processes",
+        )
+
+
+def refuse_fp16_without_cuda(recipe: Recipe, world: World) -> None:
+    if recipe.precision == "fp16" and world.device.type != "cuda":
+        raise UserError(
+            f"precision=fp16 needs CUDA, and this run is on {world.device.type}",
+            "use precision=fp32 (or bf16, which most CPUs emulate slowly)",
         )
 
 

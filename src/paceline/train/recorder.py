@@ -11,7 +11,7 @@ from paceline.record.phases import PhaseClock
 from paceline.record.schema import START_UP, RunDirectory
 from paceline.record.writer import EventFile
 from paceline.train.step import StepResult
-from paceline.units import format_seconds
+from paceline.units import format_seconds, plural
 from paceline.workload import Scores
 from paceline.world import World
 
@@ -27,6 +27,7 @@ class Recorder:
         self._pending: list[tuple[int, float, StepResult]] = []
         self._step_seconds: list[float] = []
         self._last_step_ended = time.perf_counter()
+        self._cpu_seconds = 0.0
         self._board: Any = None
         self.line = ProgressLine(settings.show_seconds, unit) if world.is_first else None
         self._tensorboard = run.tensorboard
@@ -41,6 +42,7 @@ class Recorder:
             position=position,
             seconds=start_up,
             phases={START_UP: start_up},
+            cpu_seconds=self._take_cpu_seconds(),
             **facts,
         )
         self._last_step_ended = time.perf_counter()
@@ -78,6 +80,7 @@ class Recorder:
             "seconds": seconds,
             "phases": phases,
             "step_seconds": self._step_seconds,
+            "cpu_seconds": self._take_cpu_seconds(),
             "epochs": round(epochs, 4),
         }
         if result.gradient_norm is not None:
@@ -85,6 +88,11 @@ class Recorder:
         self.events.write("steps", **fields)
         self._pending, self._step_seconds = [], []
         self._show_steps(fields, total_steps)
+
+    def _take_cpu_seconds(self) -> float:
+        """Processor time of this process since the last event: other tenants do not change it."""
+        before, self._cpu_seconds = self._cpu_seconds, time.process_time()
+        return round(self._cpu_seconds - before, 6)
 
     def _show_steps(self, fields: dict[str, Any], total_steps: int) -> None:
         units_per_second = fields["num_units"] / max(fields["seconds"], 1e-9)
@@ -106,16 +114,25 @@ class Recorder:
 
     def score(self, step: int, split: str, scores: Scores) -> None:
         self.events.write(
-            "score", step=step, split=split, scores=scores.values, signature=scores.signature
+            "score",
+            step=step,
+            split=split,
+            scores=scores.values,
+            signature=scores.signature,
+            samples=list(scores.samples),
         )
         # The time of an evaluation is not part of any step.
         self._last_step_ended = time.perf_counter()
         if self._board is not None:
             for name, value in scores.values.items():
                 self._board.add_scalar(f"{split}/{name}", value, step)
+            for number, sample in enumerate(scores.samples):
+                self._board.add_text(f"{split}/sample {number + 1}", sample, step)
         if self.line is not None:
             shown = ", ".join(f"{name} {value:.4f}" for name, value in scores.values.items())
             self.line.say(f"step {step:,}  {split}: {shown}")
+            for sample in scores.samples:
+                self.line.say(f"  {sample}")
 
     def saved_aside(self) -> None:
         self._last_step_ended = time.perf_counter()
@@ -129,7 +146,13 @@ class Recorder:
     def end(self, step: int, reason: str, **fields: Any) -> None:
         phases = self.clock.take()
         self.events.write(
-            "end", step=step, reason=reason, seconds=sum(phases.values()), phases=phases, **fields
+            "end",
+            step=step,
+            reason=reason,
+            seconds=sum(phases.values()),
+            phases=phases,
+            cpu_seconds=self._take_cpu_seconds(),
+            **fields,
         )
         if self._board is not None:
             self._board.close()
@@ -154,7 +177,7 @@ class ProgressLine:
     """A line that renews itself on a terminal; a plain line now and then elsewhere."""
 
     def __init__(self, show_seconds: float, unit: str) -> None:
-        self._unit = unit
+        self._unit = plural(unit)
         self._live = sys.stderr.isatty()
         self._interval = 0.2 if self._live else show_seconds
         self._last_shown = 0.0
@@ -170,7 +193,7 @@ class ProgressLine:
         left = format_seconds((total_steps - fields["step"]) * per_step)
         text = (
             f"step {fields['step']:,}/{total_steps:,}  loss {fields['loss']:.4f}  "
-            f"rate {fields['rate']:.3g}  {units_per_second:,.0f} {self._unit}s/s  {left} left"
+            f"rate {fields['rate']:.3g}  {units_per_second:,.0f} {self._unit}/s  {left} left"
         )
         if self._live:
             sys.stderr.write(f"\r\x1b[K{text}")

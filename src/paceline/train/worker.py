@@ -67,6 +67,7 @@ def run_worker(run_path: Path) -> None:
     trainer.rehearse()
     if world.is_first:
         environment.write(run, recipe, world)
+        trainer.workload.keep(run.path)
     progress = trainer.state.progress
     facts = describe_state(trainer.state, trainer.workload, world)
     launched_at = float(os.environ.get("PACELINE_LAUNCHED_AT", "0")) or environment.process_start()

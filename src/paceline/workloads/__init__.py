@@ -2,7 +2,7 @@
 
 import torch
 
-from paceline.recipe import Cifar10Recipe, Recipe
+from paceline.recipe import Cifar10Recipe, NmtRecipe, Recipe
 from paceline.workload import Workload
 
 
@@ -12,4 +12,8 @@ def open_workload(recipe: Recipe, device: torch.device) -> Workload:
         from paceline.workloads.cifar10 import Cifar10  # noqa: PLC0415
 
         return Cifar10(recipe, device)
+    if isinstance(recipe, NmtRecipe):
+        from paceline.workloads.nmt import Nmt  # noqa: PLC0415
+
+        return Nmt(recipe, device)
     raise AssertionError(f"no workload for {type(recipe).__name__}")

@@ -1,6 +1,7 @@
 """CIFAR-10: pictures of ten classes, scored by top-1."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,9 +13,12 @@ from paceline.data.card import read_card
 from paceline.data.places import data_directory
 from paceline.models.fastnet import FastNet
 from paceline.recipe import Cifar10Recipe
+from paceline.record.writer import write_file
 from paceline.workload import Scores
 from paceline.workloads.networks import cifar10_network
 from paceline.world import World
+
+FULL_SIZE = 32
 
 
 @dataclass(frozen=True)
@@ -46,10 +50,16 @@ class Cifar10:
             model.init_from_pictures(self._normalised(first).cpu())
         return channels_last(model, self.device)
 
+    def keep(self, directory: Path) -> None:
+        write_file(directory / "classes.txt", "\n".join(self.train.classes) + "\n")
+
     def micro_batches_per_step(self, world_size: int) -> int:
         batch = self.recipe.batch
         whole = batch.global_ or (batch.per_device or 0) * world_size
         return whole // (batch.micro or whole)
+
+    def global_batch(self, world_size: int) -> int:
+        return self.micro_batches_per_step(world_size) * self._micro
 
     def num_units(self, index: int) -> int:
         return self._micro
@@ -75,7 +85,14 @@ class Cifar10:
         pictures = images.random_crop(self.train.images[samples], augment.pad, rng)
         pictures = images.mirror(pictures, images.flip_choice(augment.flip, samples, epochs, rng))
         pictures = images.cutout(pictures, augment.cutout, rng)
-        return self._on_device(pictures, self.train.labels[samples])
+        batch = self._on_device(pictures, self.train.labels[samples])
+        return PictureBatch(resized(batch.pictures, self._size_at(index)), batch.labels)
+
+    def _size_at(self, index: int) -> int:
+        """Progressive resizing: early steps cost less on smaller pictures, and lose nothing."""
+        done = index / (self.recipe.steps * self.micro_batches_per_step(1))
+        begun = [size for share, size in self.recipe.augment.sizes if share <= done]
+        return begun[-1] if begun else FULL_SIZE
 
     def _on_device(self, pictures: np.ndarray, labels: np.ndarray) -> PictureBatch:
         return PictureBatch(
@@ -97,7 +114,7 @@ class Cifar10:
         )
 
     @torch.inference_mode()
-    def evaluate(self, model: nn.Module, split: str, world: World) -> Scores:
+    def evaluate(self, model: nn.Module, split: str, world: World, final: bool = False) -> Scores:
         pictures = cifar10.open_split(self.directory, split)
         sums = torch.zeros(3, dtype=torch.float64, device=self.device)
         size = self.recipe.evaluate.batch
@@ -121,6 +138,13 @@ class Cifar10:
         losses = F.cross_entropy(logits, batch.labels, reduction="none").double()
         right = (logits.argmax(1) == batch.labels).double()
         return torch.stack([losses.sum(), right.sum(), torch.ones_like(right).sum()])
+
+
+def resized(pictures: torch.Tensor, size: int) -> torch.Tensor:
+    if pictures.shape[-1] == size:
+        return pictures
+    laid_out = pictures.contiguous(memory_format=torch.channels_last)
+    return F.interpolate(laid_out, size=(size, size), mode="bilinear", antialias=True)
 
 
 def channels_last(model: nn.Module, device: torch.device) -> nn.Module:

@@ -1,16 +1,51 @@
 """From a recipe's model section to an untrained network: no data, no device, no seed."""
 
+from typing import Protocol
+
 from torch import nn
 
 from paceline.models.fastnet import FastNet
 from paceline.models.resnet import CifarResNet
-from paceline.recipe import Cifar10Model, Cifar10Recipe, Recipe
+from paceline.models.sizes import TransformerShape, named_shape
+from paceline.recipe import Cifar10Model, Cifar10Recipe, NmtRecipe, Recipe
 
 
 def network_of(recipe: Recipe) -> nn.Module:
     if isinstance(recipe, Cifar10Recipe):
         return cifar10_network(recipe.model)
+    if isinstance(recipe, NmtRecipe):
+        from paceline.models.transformer import Transformer  # noqa: PLC0415
+
+        return Transformer(nmt_shape(recipe))
     raise AssertionError(f"no network for {type(recipe).__name__}")
+
+
+class SpecialIds(Protocol):
+    """What a model must know of a vocabulary."""
+
+    @property
+    def pad_id(self) -> int: ...
+    @property
+    def bos_id(self) -> int: ...
+    @property
+    def eos_id(self) -> int: ...
+
+
+def nmt_shape(recipe: NmtRecipe, vocabulary: SpecialIds | None = None) -> TransformerShape:
+    settings = recipe.model
+    ids = {}
+    if vocabulary is not None:
+        ids = {name: getattr(vocabulary, name) for name in ("pad_id", "bos_id", "eos_id")}
+    return named_shape(
+        settings.size,
+        settings.vocab_size,
+        norm=settings.norm,
+        attention_dropout=settings.attention_dropout,
+        relu_dropout=settings.relu_dropout,
+        residual_dropout=settings.residual_dropout,
+        label_smoothing=recipe.label_smoothing,
+        **ids,
+    )
 
 
 def cifar10_network(settings: Cifar10Model) -> nn.Module:

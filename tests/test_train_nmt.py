@@ -1,0 +1,73 @@
+"""A tiny Transformer from archives to scores, and the same at any number of processes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from paceline.data import nmt
+from tests.conftest import CommandLine
+
+
+@pytest.fixture(scope="module")
+def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    to = tmp_path_factory.mktemp("text") / "sentences"
+    options = nmt.Options(num_pairs=2000, vocab_size=1000)
+    return nmt.prepare("stand-in", to, options, lambda _text: None)
+
+
+def settings(sentences: Path) -> list[str]:
+    return [
+        f"data={sentences}",
+        "model.vocab_size=1000",
+        "model.residual_dropout=0.1",
+        "model.attention_dropout=0.1",
+        "batch.global=512",
+        "batch.micro=128",
+        "log.every_steps=1",
+        "evaluate.every_steps=12",
+        "checkpoint.every_steps=6",
+    ]
+
+
+def train(paceline: CommandLine, sentences: Path, run: str, steps: int, procs: int) -> str:
+    result = paceline(
+        "train", "nmt-tiny", *settings(sentences), "schedule.policy=fixed", f"steps={steps}",
+        "--run", run, "--procs", str(procs),
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return result.stderr
+
+
+def test_one_and_four_processes_have_the_same_losses_with_dropout_and_ragged_batches(
+    paceline: CommandLine, sentences: Path
+) -> None:
+    for procs in (1, 4):
+        shown = train(paceline, sentences, f"runs/{procs}", 12, procs)
+        assert "->" in shown, "sample translations are shown"
+    assert paceline.losses("runs/4") == pytest.approx(paceline.losses("runs/1"), rel=1e-5)
+    scores = [paceline.table(f"runs/{procs}")[-1] for procs in (1, 4)]
+    loss = "validation_loss"
+    assert float(scores[0][loss]) == pytest.approx(float(scores[1][loss]), rel=1e-4)
+
+
+def test_a_resumed_run_is_bit_for_bit_the_undisturbed_one(
+    paceline: CommandLine, sentences: Path
+) -> None:
+    train(paceline, sentences, "runs/whole", 12, 2)
+    train(paceline, sentences, "runs/parts", 6, 2)
+    train(paceline, sentences, "runs/parts", 12, 2)
+    assert paceline.weights("runs/parts") == paceline.weights("runs/whole")
+    assert paceline.losses("runs/parts") == paceline.losses("runs/whole")
+    result = paceline("evaluate", "runs/whole", "--checkpoint", "average:2", "--split", "test")
+    assert result.returncode == 0, result.stderr
+    scored = json.loads(result.stdout)
+    assert scored["weights"] == "average of 2 up to step 12"
+    assert "beam:4" in scored["signature"]
+    assert "tok:13a" in scored["signature"]
+
+
+def test_a_vocabulary_of_another_size_is_refused(paceline: CommandLine, sentences: Path) -> None:
+    result = paceline("train", "nmt-tiny", f"data={sentences}", "--run", "runs/a")
+    assert result.returncode == 2
+    assert "set model.vocab_size=1000" in result.stderr
