@@ -36,6 +36,8 @@ check: $(READY)
 
 bench: $(BENCH_READY)
 	$(BIN)/python benchmarks/cifar10.py
+	$(BIN)/python benchmarks/prepare_text.py
+	$(BIN)/python benchmarks/nmt.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info
