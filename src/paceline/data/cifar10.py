@@ -4,7 +4,6 @@ The official file formats are read in `cifar10_files`, the stand-in is drawn in
 `synthetic.pictures`; batches and augmentation are made elsewhere.
 """
 
-import errno
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -21,7 +20,6 @@ from paceline.data.card import (
     describe_file,
     fingerprint,
     read_card,
-    sha256_file,
     write_card,
 )
 from paceline.data.cifar10_files import (
@@ -34,6 +32,7 @@ from paceline.data.cifar10_files import (
 )
 from paceline.data.fetch import Say, Source, fetch
 from paceline.data.places import data_directory, data_home, writing_to
+from paceline.data.prepared import is_intact, put_in_place, refuse_foreign
 from paceline.data.synthetic import pictures
 from paceline.errors import UserError
 from paceline.units import format_bytes
@@ -97,7 +96,8 @@ def default_directory(source: str) -> Path:
 def prepare(source: str, to: Path, say: Say) -> Path:
     """Data from `web`, `stand-in` or a path, ready for training in directory `to`."""
     to = to.expanduser().resolve()
-    _refuse_foreign(to)
+    arrays = {f"{split}-{part}.npy" for split in SPLITS for part in ("images", "labels")}
+    refuse_foreign(to, WORKLOAD, {*arrays, CARD_NAME, CLASSES_NAME})
     if source == "web":
         _prepare_from_web(to, say)
     elif source == "stand-in":
@@ -151,7 +151,7 @@ def _prepare_from(path: Path, origin: _Origin, to: Path, say: Say) -> None:
         new.mkdir()
         card = _write_data(new, published)
         write_card(new, {**_describe_origin(origin, published), **card})
-        _put_in_place(new, to, work / "old")
+        put_in_place(new, to, work / "old")
     say(_summary(to))
 
 
@@ -161,19 +161,13 @@ def _is_done(to: Path, key: str, say: Say) -> bool:
     try:
         card = read_card(to, WORKLOAD)
         is_same = card["source"]["key"] == key
-        if is_same and all(_is_intact(to / name, file) for name, file in card["arrays"].items()):
+        if is_same and all(is_intact(to / name, file) for name, file in card["arrays"].items()):
             say(f"nothing to do: {_summary(to)}")
             return True
     except (UserError, KeyError, TypeError):
         is_same = True
     say(f"{to} {'is damaged' if is_same else 'holds data from another source'}: making it anew")
     return False
-
-
-def _is_intact(path: Path, described: dict[str, Any]) -> bool:
-    return path.is_file() and (
-        path.stat().st_size == described["bytes"] and sha256_file(path) == described["sha256"]
-    )
 
 
 def _summary(to: Path) -> str:
@@ -324,36 +318,6 @@ def _channel_statistics(rows: Bytes) -> tuple[list[float], list[float]]:
     return [round(m, 6) for m in mean.tolist()], [round(s, 6) for s in np.sqrt(variance).tolist()]
 
 
-def _refuse_foreign(to: Path) -> None:
-    """What is in the directory will be replaced: so nothing may be there that is not ours."""
-    if not to.exists():
-        return
-    if not to.is_dir():
-        raise UserError(f"{to} is not a directory", "name another place with --to")
-    if (to / CARD_NAME).is_file():
-        workload = _workload_of(to)
-        if workload != WORKLOAD:
-            raise UserError(
-                f"{to} holds data of the workload '{workload}'", "name another directory with --to"
-            )
-    arrays = {f"{split}-{part}.npy" for split in SPLITS for part in ("images", "labels")}
-    foreign = sorted({file.name for file in to.iterdir()} - arrays - {CARD_NAME, CLASSES_NAME})
-    if foreign:
-        raise UserError(
-            f"{to} is not empty: it holds {', '.join(foreign[:3])}"
-            + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""),
-            "name another directory with --to; it may exist only if it is empty",
-        )
-
-
-def _workload_of(directory: Path) -> str:
-    """A card that cannot be read is taken for ours: the file names decide then."""
-    try:
-        return str(read_card(directory)["workload"])
-    except UserError:
-        return WORKLOAD
-
-
 @contextmanager
 def _directory_beside(to: Path) -> Iterator[Path]:
     """On the same disk as `to`, so that renaming is all that is left to do; gone afterwards."""
@@ -364,21 +328,6 @@ def _directory_beside(to: Path) -> Iterator[Path]:
             yield work
         finally:
             shutil.rmtree(work, ignore_errors=True)
-
-
-def _put_in_place(new: Path, to: Path, old: Path) -> None:
-    try:
-        if to.exists():
-            to.rename(old)
-        new.rename(to)
-    except OSError as error:
-        if error.errno in (errno.EBUSY, errno.EXDEV):
-            what, fix = "is a mount point", f"name a directory in it: --to {to}/data"
-        elif error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            what, fix = "was written by another process just now", "run the command again"
-        else:
-            raise
-        raise UserError(f"{to} cannot be replaced: it {what}", fix) from error
 
 
 def _open_array(directory: Path, name: str, card: dict[str, Any]) -> npt.NDArray[Any]:

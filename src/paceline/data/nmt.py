@@ -7,7 +7,6 @@ there. So a preparation that was interrupted, however, goes on where it was, and
 bytes as one that was not.
 """
 
-import errno
 import fcntl
 import hashlib
 import json
@@ -26,6 +25,7 @@ from paceline.data.nmt_steps import Origin, Work, fill
 from paceline.data.nmt_store import SPLITS, WORKLOAD, Pairs, file_names, open_split
 from paceline.data.nmt_workers import Say
 from paceline.data.places import data_directory, data_home, writing_to
+from paceline.data.prepared import is_intact, put_in_place, refuse_foreign
 from paceline.data.text import Limits
 from paceline.data.vocabulary import Vocabulary
 from paceline.errors import UserError
@@ -70,7 +70,7 @@ def prepare(source: str, to: Path, options: Options, say: Say) -> Path:
     """Text from `web`, `stand-in` or a path as tokens in directory `to`, ready for training."""
     to = to.expanduser().resolve()
     _check(options)
-    _refuse_foreign(to)
+    refuse_foreign(to, WORKLOAD, {name for split in SPLITS for name in file_names(split)})
     origin = _find_origin(source, options, say)
     key = _key(origin, options)
     if _is_done(to, key, say):
@@ -87,7 +87,7 @@ def prepare(source: str, to: Path, options: Options, say: Say) -> Path:
         )
         if not (work.new / CARD_NAME).is_file():
             fill(work, origin, key)
-        _put_in_place(work.new, to, directory / "old")
+        put_in_place(work.new, to, directory / "old")
     say(_summary(to))
     return to
 
@@ -177,7 +177,7 @@ def _is_done(to: Path, key: str, say: Say) -> bool:
     try:
         card = read_card(to, WORKLOAD)
         is_same = card["source"]["key"] == key
-        if is_same and all(_is_intact(to / name, file) for name, file in card["arrays"].items()):
+        if is_same and all(is_intact(to / name, file) for name, file in card["arrays"].items()):
             say(f"nothing to do: {_summary(to)}")
             return True
     except (UserError, KeyError, TypeError):
@@ -185,12 +185,6 @@ def _is_done(to: Path, key: str, say: Say) -> bool:
     reason = "is damaged" if is_same else "was prepared from other text or with other options"
     say(f"{to} {reason}: making it anew")
     return False
-
-
-def _is_intact(path: Path, described: dict[str, Any]) -> bool:
-    return path.is_file() and (
-        path.stat().st_size == described["bytes"] and sha256_file(path) == described["sha256"]
-    )
 
 
 def _summary(to: Path) -> str:
@@ -202,34 +196,6 @@ def _summary(to: Path) -> str:
         f"{card['vocabulary']['size']:,} pieces, {format_bytes(card['total_mb'] * 1e6)} "
         f"(fingerprint {card['fingerprint']})"
     )
-
-
-def _refuse_foreign(to: Path) -> None:
-    """What is in the directory will be replaced: so nothing may be there that is not ours."""
-    if not to.is_dir():
-        return
-    if (to / CARD_NAME).is_file():
-        workload = _workload_of(to)
-        if workload != WORKLOAD:
-            raise UserError(
-                f"{to} holds data of the workload '{workload}'", "name another directory with --to"
-            )
-    ours = {name for split in SPLITS for name in file_names(split)}
-    foreign = sorted({file.name for file in to.iterdir()} - ours)
-    if foreign:
-        raise UserError(
-            f"{to} is not empty: it holds {', '.join(foreign[:3])}"
-            + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""),
-            "name another directory with --to; it may exist only if it is empty",
-        )
-
-
-def _workload_of(directory: Path) -> str:
-    """A card that cannot be read is taken for ours: the file names decide then."""
-    try:
-        return str(read_card(directory)["workload"])
-    except UserError:
-        return WORKLOAD
 
 
 @contextmanager
@@ -263,18 +229,3 @@ def _empty(directory: Path) -> None:
             shutil.rmtree(path)
         elif path.name != _LOCK_NAME:
             path.unlink()
-
-
-def _put_in_place(new: Path, to: Path, old: Path) -> None:
-    try:
-        if to.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            to.rename(old)
-        new.rename(to)
-    except OSError as error:
-        if error.errno not in (errno.EBUSY, errno.EXDEV):
-            raise
-        raise UserError(
-            f"{to} cannot be replaced: it is a mount point",
-            f"name a directory in it: --to {to}/data",
-        ) from error

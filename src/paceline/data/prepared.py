@@ -1,0 +1,65 @@
+"""A directory of prepared data: what may be replaced, what is whole, how it takes its place."""
+
+import errno
+import shutil
+from pathlib import Path
+from typing import Any
+
+from paceline.data.card import CARD_NAME, read_card, sha256_file
+from paceline.errors import UserError
+
+_SHOWN = 3
+
+
+def refuse_foreign(to: Path, workload: str, ours: set[str]) -> None:
+    """What is in the directory will be replaced: so nothing may be there that is not ours."""
+    if not to.exists():
+        return
+    if not to.is_dir():
+        raise UserError(f"{to} is not a directory", "name another place with --to")
+    found = _workload_of(to) or workload
+    if found != workload:
+        raise UserError(
+            f"{to} holds data of the workload '{found}'", "name another directory with --to"
+        )
+    foreign = sorted({file.name for file in to.iterdir()} - ours)
+    if foreign:
+        more = f" and {len(foreign) - _SHOWN} more" if len(foreign) > _SHOWN else ""
+        raise UserError(
+            f"{to} is not empty: it holds {', '.join(foreign[:_SHOWN])}{more}",
+            "name another directory with --to; it may exist only if it is empty",
+        )
+
+
+def _workload_of(directory: Path) -> str | None:
+    """None without a card that can be read: the file names decide then."""
+    if not (directory / CARD_NAME).is_file():
+        return None
+    try:
+        return str(read_card(directory)["workload"])
+    except UserError:
+        return None
+
+
+def is_intact(path: Path, described: dict[str, Any]) -> bool:
+    """Whether a file is what its card says."""
+    return path.is_file() and (
+        path.stat().st_size == described["bytes"] and sha256_file(path) == described["sha256"]
+    )
+
+
+def put_in_place(new: Path, to: Path, old: Path) -> None:
+    """Two renames on one disk: whoever looks sees the old data or the new."""
+    try:
+        if to.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            to.rename(old)
+        new.rename(to)
+    except OSError as error:
+        if error.errno in (errno.EBUSY, errno.EXDEV):
+            what, fix = "is a mount point", f"name a directory in it: --to {to}/data"
+        elif error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            what, fix = "was written by another process just now", "run the command again"
+        else:
+            raise
+        raise UserError(f"{to} cannot be replaced: it {what}", fix) from error
