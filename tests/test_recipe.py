@@ -260,7 +260,7 @@ def test_other_changes_are_allowed_and_listed() -> None:
     changed = tiny("steps=600", "checkpoint.every_steps=7", "log.every_steps=3", "about=new words")
     found = recipe.refuse_meaningless_change(config.dump(tiny()), changed, Path("runs/a"))
     assert found == [
-        "steps: 300 -> 600", "checkpoint.every_steps: 100 -> 7", "log.every_steps: 10 -> 3",
+        "steps: 400 -> 600", "checkpoint.every_steps: 200 -> 7", "log.every_steps: 10 -> 3",
     ]  # fmt: skip
 
 

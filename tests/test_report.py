@@ -166,7 +166,7 @@ def test_what_saving_cost_is_said_in_seconds_and_percent(finished: Writer) -> No
 
 def test_the_learning_rate_is_described_as_training_used_it(finished: Writer) -> None:
     assert "learning rate: one-cycle: " in finished.text()
-    assert "peak 0.2 at step 6 of 30" in finished.text()
+    assert "peak 0.4 at step 6 of 30" in finished.text()
 
 
 def test_machine_and_worker_settings_are_shown_when_known(finished: Writer) -> None:
@@ -377,11 +377,11 @@ def test_units_of_more_words_have_a_plural(tmp_path: Path) -> None:
 
 def test_the_scaled_peak_of_the_rate_is_named(tmp_path: Path) -> None:
     run = Writer(tmp_path / "a", "schedule.scaling=linear", "schedule.reference_batch=64")
-    assert "peak 0.4 (0.2 x 2 for the batch) at step 6 of 30" in run.text()
+    assert "peak 0.8 (0.4 x 2 for the batch) at step 6 of 30" in run.text()
     alone = ["batch.global=null", "batch.per_device=32"]
     run = Writer(tmp_path / "b", "schedule.scaling=sqrt", "schedule.reference_batch=256", *alone)
     run.begin(1005.0, 5.0)
-    assert "peak 0.1 (0.2 x 0.5 for the batch) at step 6 of 30" in run.text()
+    assert "peak 0.2 (0.4 x 0.5 for the batch) at step 6 of 30" in run.text()
 
 
 CARD = {

@@ -19,6 +19,8 @@ def test_one_two_and_four_processes_have_the_same_losses_step_for_step(
     paceline: CommandLine,
 ) -> None:
     settings = ["model.depth=20", "steps=50", "evaluate.every_steps=50", "evaluate.batch=37"]
+    # At several times this rate any two orders of summation part ways: training is chaotic then.
+    settings.append("schedule.rate=0.05")
     losses, scores = {}, {}
     for procs in (1, 2, 4):
         result = paceline.train(f"runs/{procs}", *settings, procs=procs)

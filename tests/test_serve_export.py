@@ -281,11 +281,17 @@ def test_on_a_terminal_each_line_is_answered_at_once(exported: Path) -> None:
     assert said.startswith(b"> > >")
 
 
+def heed_interrupts() -> None:
+    """Shells start what runs in the background with Ctrl-C ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupt_ends_quietly(exported: Path) -> None:
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "paceline.cli", "translate", str(exported)]
     process = subprocess.Popen(
-        command, stdin=slave, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command, stdin=slave, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=heed_interrupts,  # noqa: PLW1509
     )  # fmt: skip
     assert process.stdout is not None
     os.write(master, b"a\n")

@@ -22,6 +22,7 @@ import psutil
 from paceline import config
 from paceline.errors import UserError
 from paceline.launch.speed import num_cores, speed_environment
+from paceline.lifetime import process_started
 from paceline.recipe import Recipe, read_settings, refuse_meaningless_change
 from paceline.record.checkpoints import all_checkpoints, step_of
 from paceline.record.reader import read_events
@@ -53,7 +54,7 @@ def default_num_procs() -> int:
 
 def train(job: Job, say: Say) -> int:
     """Run the job to its end and return the exit code of the command."""
-    started = psutil.Process().create_time()
+    started = process_started()
     prepare_directory(job.run.path)
     with _only_one(job.run):
         _settle_recipe(job, say)

@@ -36,10 +36,6 @@ def settle_this_process() -> None:
     torch.backends.cudnn.benchmark = True
 
 
-def process_start() -> float:
-    return psutil.Process().create_time()
-
-
 def write(run: RunDirectory, recipe: Recipe, world: World) -> None:
     write_file(run.environment, json.dumps(describe(recipe, world), indent=1) + "\n")
 

@@ -53,6 +53,7 @@ def leave_at_once(code: int) -> None:
 def run_worker(run_path: Path) -> None:
     from paceline import recipe as recipes  # noqa: PLC0415
     from paceline import world as worlds  # noqa: PLC0415
+    from paceline.lifetime import process_started  # noqa: PLC0415
     from paceline.record.schema import RunDirectory  # noqa: PLC0415
     from paceline.train import environment  # noqa: PLC0415
     from paceline.train.loop import Trainer, describe_state  # noqa: PLC0415
@@ -70,7 +71,7 @@ def run_worker(run_path: Path) -> None:
         trainer.workload.keep(run.path)
     progress = trainer.state.progress
     facts = describe_state(trainer.state, trainer.workload, world)
-    launched_at = float(os.environ.get("PACELINE_LAUNCHED_AT", "0")) or environment.process_start()
+    launched_at = float(os.environ.get("PACELINE_LAUNCHED_AT", "0")) or process_started()
     trainer.recorder.begin(progress.step, progress.position, launched_at, facts)
     reason = "failed"
     try:
