@@ -1,0 +1,77 @@
+"""The command line: verbs only. Parses, calls, prints; decides nothing.
+
+Every verb imports what it needs when it runs, so that `--help` answers at once.
+"""
+
+import argparse
+import os
+import re
+import sys
+
+from paceline import __version__
+from paceline.cli import data, read, serve, train
+from paceline.cli.parser import Parser
+from paceline.errors import EXIT_USER_ERROR, UserError
+
+_DOTTED_OPTION = re.compile(r"--([a-z0-9_]+(?:\.[a-z0-9_]+)+)(?:=(.*))?")
+
+
+def build_parser() -> Parser:
+    parser = Parser(
+        prog="paceline",
+        description="Train one model on one machine or many, and know why it took so long.",
+    )
+    parser.add_argument("--version", action="version", version=f"paceline {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
+    data.add_data(verbs)
+    data.add_recipes(verbs)
+    train.add_train(verbs)
+    train.add_evaluate(verbs)
+    serve.add_translate(verbs)
+    read.add_readers(verbs)
+    return parser
+
+
+def dotted_options_as_settings(words: list[str]) -> list[str]:
+    """`--checkpoint.every_steps 50` means `checkpoint.every_steps=50`: only settings have dots."""
+    settled: list[str] = []
+    pending: str | None = None
+    for word in words:
+        match = _DOTTED_OPTION.fullmatch(word)
+        if pending is not None:
+            settled.append(f"{pending}={word}")
+            pending = None
+        elif match and match.group(2) is None:
+            pending = match.group(1)
+        else:
+            settled.append(f"{match.group(1)}={match.group(2)}" if match else word)
+    return settled if pending is None else [*settled, pending]
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """argparse wants all settings before the first option; a user writes them anywhere."""
+    parser = build_parser()
+    arguments, rest = parser.parse_known_args(dotted_options_as_settings(words))
+    settings = [word for word in rest if "=" in word and not word.startswith("-")]
+    strange = [word for word in rest if word not in settings]
+    if strange or (settings and not hasattr(arguments, "settings")):
+        parser.error(f"unknown arguments: {' '.join(strange or settings)}")
+    if settings:
+        arguments.settings = [*arguments.settings, *settings]
+    return arguments
+
+
+def main() -> None:
+    arguments = parse(sys.argv[1:])
+    try:
+        code = arguments.call(arguments)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        code = EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        code = 130
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; give Python nothing left to flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code)

@@ -1,0 +1,29 @@
+"""What every verb's parser is made of. No verb lives here."""
+
+import argparse
+import sys
+from typing import NoReturn, TypeAlias
+
+from paceline.errors import EXIT_USER_ERROR
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with our form of error: one message, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_USER_ERROR, f"error: {message}\n  fix: see `{self.prog} --help`\n")
+
+
+# What `add_subparsers` returns; verbs are added to it.
+Verbs: TypeAlias = "argparse._SubParsersAction[Parser]"
+
+
+def count(text: str) -> int:
+    """A whole number from 1 up, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1 up")
+    return int(text)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,52 @@
+"""Verbs that train and evaluate."""
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from paceline.cli.parser import Verbs, count, say
+
+
+def add_train(verbs: Verbs) -> None:
+    train = verbs.add_parser("train", help="train, or go on with a run")
+    train.add_argument("recipe", help="name, or path of a YAML file")
+    train.add_argument(
+        "settings", nargs="*", metavar="name=value", help="any setting of the recipe"
+    )
+    train.add_argument("--run", type=Path, help="run directory (default: runs/RECIPE)")
+    train.add_argument("--procs", type=count, help="processes (default: one per GPU; one on a CPU)")
+    train.set_defaults(call=train_run)
+
+
+def add_evaluate(verbs: Verbs) -> None:
+    evaluate = verbs.add_parser("evaluate", help="scores of a checkpoint")
+    evaluate.add_argument("run", type=Path)
+    evaluate.add_argument(
+        "--split", default="validation", help="validation (default), test or train"
+    )
+    evaluate.add_argument("--checkpoint", default="best", metavar="best|newest|STEP|average:K")
+    evaluate.set_defaults(call=evaluate_run)
+
+
+def train_run(arguments: argparse.Namespace) -> int:
+    from paceline import recipe
+    from paceline.launch import local
+    from paceline.launch.checks import check_data
+    from paceline.record.schema import RunDirectory
+
+    loaded = recipe.load(arguments.recipe, arguments.settings)
+    check_data(loaded)
+    path = arguments.run or Path("runs") / Path(arguments.recipe).stem
+    num_procs = arguments.procs or local.default_num_procs()
+    command = shlex.join(["paceline", *sys.argv[1:]])
+    return local.train(local.Job(loaded, RunDirectory(path), num_procs, command), say)
+
+
+def evaluate_run(arguments: argparse.Namespace) -> int:
+    from paceline.launch.local import run_alone
+    from paceline.record.reader import require_run
+
+    require_run(arguments.run)
+    where = [str(arguments.run), arguments.checkpoint, arguments.split]
+    return run_alone("paceline.train.evaluator", where)

@@ -1,0 +1,25 @@
+"""One answer of a report: a plain sentence, its figures, and how they were measured.
+
+Everything that judges a run, ours or another tool's, gives a list of these; everything that renders
+takes one. No file is read here and nothing is formatted for a terminal or a page.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Answer:
+    key: str
+    """A stable word for scripts, e.g. 'duration', 'verdict', 'traffic'."""
+    question: str
+    sentence: str
+    """What a student can repeat. Where evidence is missing, it says that."""
+    figures: dict[str, Any] = field(default_factory=dict)
+    """Values that JSON can hold; names carry units."""
+    how: str = ""
+    """How the figures were measured."""
+    missing: str = ""
+    """What evidence is lacking and what would supply it; empty when the answer is whole."""
+    remedy: str = ""
+    """A command or setting that would help; empty when nothing needs help."""
