@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from paceline.models import norm_kernel
+
 
 class StepBatchNorm2d(nn.Module):
     """Batch norm that sums statistics during a step and leaves the running averages alone.
@@ -47,6 +49,16 @@ class StepBatchNorm2d(nn.Module):
         )  # fmt: skip
         self.pending.add_(self._scratch)
         return output
+
+    def then_relu(self, x: torch.Tensor, before: torch.Tensor | None = None) -> torch.Tensor:
+        """relu(norm(x) + before), in one operation where there is a kernel for it."""
+        if self.training and norm_kernel.can_take(x):
+            output, mean, var = norm_kernel.norm_relu(x, before, self.weight, self.bias, self.eps)
+            self.pending[0].add_(mean)
+            self.pending[1].add_(var)
+            return output
+        output = self(x)
+        return F.relu(output if before is None else output + before, inplace=True)
 
 
 def norm_layers(model: nn.Module) -> list[StepBatchNorm2d]:

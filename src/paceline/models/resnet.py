@@ -20,9 +20,8 @@ class BasicBlock(nn.Module):
         self.num_new = num_out - num_in
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = F.relu(self.norm1(self.conv1(x)), inplace=True)
-        y = self.norm2(self.conv2(y))
-        return F.relu(y + self._shortcut(x), inplace=True)
+        y = self.norm1.then_relu(self.conv1(x))
+        return self.norm2.then_relu(self.conv2(y), before=self._shortcut(x))
 
     def _shortcut(self, x: torch.Tensor) -> torch.Tensor:
         """Option A of the paper, without parameters: every other pixel, new channels zero."""
@@ -63,6 +62,6 @@ class CifarResNet(nn.Module):
                 nn.init.zeros_(module.norm2.weight)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = F.relu(self.norm(self.conv(x)), inplace=True)
+        x = self.norm.then_relu(self.conv(x))
         x = self.blocks(x)
         return self.head(x.mean(dim=(2, 3)))  # type: ignore[no-any-return]

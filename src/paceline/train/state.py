@@ -12,7 +12,8 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from paceline.models.norm import StepBatchNorm2d
+from paceline.models import norm_kernel
+from paceline.models.norm import StepBatchNorm2d, norm_layers
 from paceline.recipe import OptimizerSettings, Recipe
 from paceline.world import World, unwrapped
 
@@ -60,12 +61,20 @@ def build_state(recipe: Recipe, network: nn.Module, world: World) -> TrainState:
         )
     if recipe.compile:
         network.compile()  # in place, so that the weights keep their names
+    if world.device.type == "cpu" and norm_layers(network):
+        _use_one_kernel(world)
     return TrainState(
         model=world.wrap(network),
         optimizer=build_optimizer(recipe.optimizer, network),
         scaler=torch.amp.GradScaler(world.device.type, enabled=recipe.precision == "fp16"),
         average=average,
     )
+
+
+def _use_one_kernel(world: World) -> None:
+    """One host without a compiler: all do without, or their results would differ in rounding."""
+    if world.any_of([norm_kernel.load() is None])[0]:
+        norm_kernel.turn_off()
 
 
 def moving_average(decay: float) -> Any:
