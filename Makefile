@@ -12,7 +12,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing Paceline into $(VENV)"
-	@$(INSTALL) --editable '.[nmt,export,dev]'
+	@$(INSTALL) --editable '.[nmt,export,images,dev]'
 	@touch $@
 
 $(BENCH_READY): $(READY)
@@ -26,6 +26,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -m "not cluster"
 
 test-cluster: $(READY)
+	@tools/cluster-packages
 	$(BIN)/python -m pytest -m cluster
 
 check: $(READY)
@@ -36,8 +37,11 @@ check: $(READY)
 
 bench: $(BENCH_READY)
 	$(BIN)/python benchmarks/cifar10.py
+	$(BIN)/python benchmarks/input.py
+	$(BIN)/python benchmarks/imagenet.py
 	$(BIN)/python benchmarks/prepare_text.py
 	$(BIN)/python benchmarks/nmt.py
+	$(BIN)/python benchmarks/report.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -88,6 +88,17 @@ def paceline(tmp_path: Path, pictures: Path) -> CommandLine:
     return CommandLine(tmp_path, pictures)
 
 
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Path:
+    """A short run of two processes with everything a reader may look for; not to be changed."""
+    paceline = CommandLine(tmp_path_factory.mktemp("finished"), pictures)
+    settings = ["steps=12", "evaluate.every_steps=6", "evaluate.train_samples=100"]
+    often = ["log.every_steps=2", "log.probe_seconds=0.2", "checkpoint.every_steps=6"]
+    result = paceline.train("runs/a", *settings, *often)
+    assert result.returncode == 0, result.stderr
+    return paceline.cwd / "runs" / "a"
+
+
 @pytest.fixture
 def quiet() -> Callable[[str], None]:
     return lambda _text: None

@@ -23,7 +23,7 @@ from paceline.record.checkpoints import (
 )
 from paceline.record.schema import RunDirectory
 from paceline.report import render_checkpoint
-from paceline.report.summary import contents
+from paceline.report.checkpoint import contents
 
 Arrays = dict[str, np.ndarray]
 

@@ -43,11 +43,11 @@ def test_what_reads_a_run_never_imports_torch(trained: CommandLine) -> None:
 
 
 def test_report_checkpoint_and_log_tell_the_story(trained: CommandLine) -> None:
-    report = trained("report", "runs/a").stdout
+    report = " ".join(trained("report", "runs/a").stdout.split())
     assert "finished at step 6 of 6" in report
     assert "3 saves" in report
     assert "MALLOC_TRIM_THRESHOLD_" in report
-    assert "learning rate: one-cycle" in report
+    assert "One-cycle: rises" in report
     held = trained("checkpoint", "runs/a").stdout
     assert "optimizer state" in held
     assert [row["step"] for row in trained.table("runs/a")] == list("123456")
@@ -56,7 +56,7 @@ def test_report_checkpoint_and_log_tell_the_story(trained: CommandLine) -> None:
 def test_the_checkpoint_frequency_really_changes_what_is_saved(paceline: CommandLine) -> None:
     words = paceline.training("runs/a", "steps=6", "evaluate.every_steps=null")
     assert paceline(*words, "--checkpoint.every_steps", "1").returncode == 0
-    assert "6 saves" in paceline("report", "runs/a").stdout
+    assert "6 saves" in " ".join(paceline("report", "runs/a").stdout.split())
 
 
 def test_test_pictures_are_scored_only_when_asked_for(trained: CommandLine) -> None:

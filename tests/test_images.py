@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from paceline.data.images import cutout, flip_choice, mirror, random_crop
 
@@ -162,3 +163,13 @@ def test_no_cutout_changes_nothing() -> None:
 def test_the_blank_has_the_mean_colour_of_its_own_picture() -> None:
     pictures = np.stack([np.full((3, 8, 8), value, dtype=np.uint8) for value in (10, 200)])
     assert np.array_equal(cutout(pictures, 4, rng()), pictures)
+
+
+def test_moved_views_hold_the_same_pixels_elsewhere() -> None:
+    from paceline.workloads.cifar10 import shifted
+
+    pictures = torch.arange(2 * 3 * 8 * 8, dtype=torch.float32).view(2, 3, 8, 8)
+    up_left, down_right = shifted(pictures, 1)
+    assert torch.equal(up_left[:, :, 1:, 1:], pictures[:, :, :-1, :-1])
+    assert torch.equal(down_right[:, :, :-1, :-1], pictures[:, :, 1:, 1:])
+    assert up_left.shape == down_right.shape == pictures.shape

@@ -39,7 +39,7 @@ def by_kernel(x: torch.Tensor, before: torch.Tensor | None, g: torch.Tensor) -> 
     )
     out = norm.then_relu(*inputs)
     assert "NormReLU" in str(out.grad_fn)
-    out.backward(g)
+    torch.autograd.backward(out, g)
     gradients = [i.grad for i in inputs] + [norm.weight.grad, norm.bias.grad]
     return [out.detach(), norm.pending.clone(), *[grad for grad in gradients if grad is not None]]
 
@@ -55,7 +55,7 @@ def by_definition(x: torch.Tensor, before: torch.Tensor | None, g: torch.Tensor)
     )
     y = F.batch_norm(inputs[0], None, None, norm.weight, norm.bias, training=True, eps=norm.eps)
     out = F.relu(y + inputs[1] if before is not None else y)
-    out.backward(g.double())
+    torch.autograd.backward(out, g.double())
     statistics = torch.stack([inputs[0].mean((0, 2, 3)), inputs[0].var((0, 2, 3))]).detach()
     gradients = [i.grad for i in inputs] + [norm.weight.grad, norm.bias.grad]
     return [out.detach(), statistics, *[grad for grad in gradients if grad is not None]]

@@ -134,6 +134,9 @@ def _first_line(error: yaml.YAMLError) -> str:
 def _note_places(node: yaml.Node | None, place: Place, document: Document) -> None:
     if isinstance(node, yaml.ScalarNode):
         document.texts[place] = node.value
+    if isinstance(node, yaml.SequenceNode):
+        for index, entry in enumerate(node.value):
+            _note_places(entry, (*place, str(index)), document)
     if not isinstance(node, yaml.MappingNode):
         return
     for key, value in node.value:

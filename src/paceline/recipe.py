@@ -86,6 +86,12 @@ class EvaluateSettings(Section):
         1000, "evaluate on validation data this often; null never", gt=0
     )
     batch: int = setting(500, "samples per forward pass in evaluation", gt=0)
+    train_samples: int | None = setting(
+        None,
+        "training samples scored like validation beside it, which shows overfitting; "
+        "null takes 1,000 pictures or 500 sentence pairs, 0 none",
+        ge=0,
+    )
 
 
 class CheckpointSettings(Section):
@@ -99,6 +105,9 @@ class LogSettings(Section):
     show_seconds: float = setting(
         10.0, "seconds between progress lines when not on a terminal", gt=0
     )
+    probe_seconds: float = setting(
+        5.0, "seconds between looks at each host's processor, memory, disk and network", gt=0
+    )
 
 
 class GuardSettings(Section):
@@ -108,6 +117,28 @@ class GuardSettings(Section):
     group_seconds: float = setting(
         600.0, "longest wait for another process before the run is given up", gt=0
     )
+    hang_seconds: float = setting(
+        25.0, "on many hosts: how long a host or a process may give no sign of life", ge=3
+    )
+    return_seconds: float = setting(
+        120.0, "on many hosts: how long a lost host is waited for before the run ends", ge=0
+    )
+    max_restarts: int = setting(
+        5, "on many hosts: restarts in a row without a new checkpoint before the run ends", ge=0
+    )
+
+
+class HostsSettings(Section):
+    min: int | None = setting(
+        None, "the run goes on with this many hosts when others are lost; null needs all", gt=0
+    )
+
+
+class TargetSettings(Section):
+    score: float | None = setting(
+        None, "published score for this recipe on test data; the report says how far it is"
+    )
+    source: str = setting("", "who published it, and where")
 
 
 class Recipe(Section):
@@ -134,6 +165,8 @@ class Recipe(Section):
     checkpoint: CheckpointSettings = setting(CheckpointSettings(), "what is saved and when")
     log: LogSettings = setting(LogSettings(), "what is recorded and shown")
     guard: GuardSettings = setting(GuardSettings(), "when a run stops itself")
+    target: TargetSettings = setting(TargetSettings(), "what others reached with it")
+    hosts: HostsSettings = setting(HostsSettings(), "training on many hosts")
 
 
 class Cifar10Model(Section):
@@ -186,6 +219,10 @@ class Cifar10Recipe(Recipe):
         0.0, "share of the target given to all classes alike", ge=0, lt=1
     )
     mirror: bool = setting(False, "evaluate each picture and its mirror image, and average")
+    shift: int = setting(
+        0, "evaluate each picture also moved this many pixels up left and down right, and average",
+        ge=0, le=8,
+    )  # fmt: skip
 
 
 class TextBatchSettings(BatchSettings):
@@ -227,7 +264,70 @@ class NmtRecipe(Recipe):
     decode: DecodeSettings = setting(DecodeSettings(), "how translations are searched for")
 
 
-KINDS: dict[str, type[Recipe]] = {"cifar10": Cifar10Recipe, "nmt": NmtRecipe}
+class ImagenetModel(Section):
+    depth: Literal[18, 34, 50] = setting(50, "ResNet-18, -34 or -50 (v1.5)")
+    num_classes: int = setting(1000, "classes of the prepared data", gt=1)
+    width: int = setting(64, "channels of the first stage; 64 is the published network", gt=0)
+    start_from: str | None = setting(
+        None,
+        "fine-tuning: begin with the weights of a run, a checkpoint or a .safetensors file; "
+        "the last layer starts anew where the number of classes differs",
+    )
+
+
+PhotoSide = Annotated[int, Field(ge=32, le=1024)]
+
+
+class PhotoAugmentSettings(Section):
+    size: PhotoSide = setting(224, "side of a training picture in pixels")
+    sizes: list[tuple[Share, PhotoSide]] = setting(
+        [], "train on smaller pictures first: pairs of (share of the run from which on, pixels)"
+    )
+    smallest_share: float = setting(
+        0.08, "random-resized crop: smallest share of a picture's area", gt=0, le=1
+    )
+    flip: bool = setting(True, "mirror every other picture, at random")
+
+
+class PhotoEvaluateSettings(EvaluateSettings):
+    batch: int = setting(100, "samples per forward pass in evaluation", gt=0)
+    size: PhotoSide | None = setting(
+        None, "side of the central square in pixels; null takes augment.size"
+    )
+    share: float = setting(
+        0.875, "how much of the short side the central square takes (224 of 256)", gt=0, le=1
+    )
+
+
+class InputSettings(Section):
+    workers: int | None = setting(
+        None,
+        "threads per process that read and decode ahead; null finds the number in the first "
+        "steps, 0 reads in the loop itself",
+        ge=0,
+        le=512,
+    )
+
+
+class ImagenetRecipe(Recipe):
+    """Image classification on ILSVRC 2012, its stand-in, or any tree of class folders."""
+
+    data: str = setting("imagenet", "prepared data: a directory, or a name under the data cache")
+    model: ImagenetModel = setting(ImagenetModel(), "the network", fixed=True)
+    batch: BatchSettings = setting(..., "how many pictures make a step")
+    augment: PhotoAugmentSettings = setting(PhotoAugmentSettings(), "changes to training pictures")
+    label_smoothing: float = setting(
+        0.1, "share of the target given to all classes alike", ge=0, lt=1
+    )
+    evaluate: PhotoEvaluateSettings = setting(PhotoEvaluateSettings(), "scores while training")
+    input: InputSettings = setting(InputSettings(), "how pictures reach the model")
+
+
+KINDS: dict[str, type[Recipe]] = {
+    "cifar10": Cifar10Recipe,
+    "imagenet": ImagenetRecipe,
+    "nmt": NmtRecipe,
+}
 
 
 def shipped() -> dict[str, Path]:

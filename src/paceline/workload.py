@@ -7,11 +7,12 @@ stream, and adds up what it returns.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import nn
 
+from paceline.data.ahead import Filling
 from paceline.world import World
 
 
@@ -63,4 +64,34 @@ class Workload(Protocol):
         """The *sum* of the losses of a micro-batch's units, with its graph."""
 
     def evaluate(self, model: nn.Module, split: str, world: World, final: bool = False) -> Scores:
-        """Scores over a split: every sample once, whatever the world. `final` may take longer."""
+        """Scores over a split: every sample once, whatever the world. `final` may take longer.
+
+        One of them is 'loss', without label smoothing.
+        """
+
+    def evaluate_training(self, model: nn.Module, world: World) -> Scores:
+        """The measure of `evaluate` on a fixed part of the training samples, as they are (not
+        augmented), `recipe.evaluate.train_samples` of them: compared with validation it shows
+        overfitting. Costly scores (decoding) may be left out; 'loss' may not."""
+
+
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """A workload whose micro-batches take reading and decoding: threads do it ahead of the loop.
+
+    For every index `on_device(fill_at_once(begin_batch(index)))` is `micro_batch(index)`.
+    """
+
+    @property
+    def asked_workers(self) -> int | None:
+        """How many threads the recipe asks for; None where the number is to be found."""
+
+    def begin_batch(self, index: int) -> Filling:
+        """A micro-batch to be filled."""
+
+    @property
+    def largest_batch_bytes(self) -> int:
+        """Memory that the largest micro-batch of the run takes."""
+
+    def on_device(self, batch: Any) -> Any:
+        """A filled micro-batch, ready for `loss`."""

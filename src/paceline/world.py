@@ -8,13 +8,14 @@ import inspect
 import json
 import os
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
@@ -27,19 +28,42 @@ _KEEP_BUFFERS: dict[str, Any] = {
 }
 
 
+class Traffic:
+    """Bytes this process has given to collectives since they were last taken, by kind."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[str, int] = {}
+
+    def add(self, kind: str, tensor: torch.Tensor) -> None:
+        self._bytes[kind] = self._bytes.get(kind, 0) + tensor.numel() * tensor.element_size()
+
+    def take(self) -> dict[str, int]:
+        taken, self._bytes = self._bytes, {}
+        return taken
+
+
 @dataclass(frozen=True)
 class World:
     rank: int
     size: int
     device: torch.device
+    traffic: Traffic = field(default_factory=Traffic, compare=False, repr=False)
 
     @property
     def is_first(self) -> bool:
         return self.rank == 0
 
+    @property
+    def saves(self) -> bool:
+        """Whether this process writes checkpoints: the first one, and the first of every host
+        whose run directory is its own, so that no host's loss is the run's."""
+        first_of_host = int(os.environ.get("LOCAL_RANK", "0")) == 0
+        return self.is_first or (first_of_host and os.environ.get("PACELINE_SAVES") == "1")
+
     def add_up(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over all processes, in place."""
         if self.size > 1:
+            self.traffic.add("all_reduce", values)
             dist.all_reduce(values)
         return values
 
@@ -48,12 +72,14 @@ class World:
         if self.size == 1:
             return flags
         values = torch.tensor(flags, dtype=torch.int32)
+        self.traffic.add("all_reduce", values)
         dist.all_reduce(values, op=dist.ReduceOp.MAX)
         return [bool(value) for value in values.tolist()]
 
     def send_tensor(self, tensor: torch.Tensor) -> None:
         """Give every process the first one's values, in place."""
         if self.size > 1:
+            self.traffic.add("broadcast", tensor)
             dist.broadcast(tensor, src=0)
 
     def send_value(self, value: Any) -> Any:
@@ -66,6 +92,7 @@ class World:
         buffer = torch.zeros(int(length), dtype=torch.uint8)
         if self.is_first:
             buffer.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        self.traffic.add("broadcast", buffer)
         dist.broadcast(buffer, src=0)
         return json.loads(buffer.numpy().tobytes())
 
@@ -79,6 +106,7 @@ class World:
         longest = max(int(length) for length in lengths)
         padded = torch.nn.functional.pad(data, (0, longest - len(data)))
         parts = [torch.empty_like(padded) for _ in range(self.size)]
+        self.traffic.add("all_gather", padded)
         dist.all_gather(parts, padded)
         sizes = [int(length) for length in lengths]
         return [json.loads(p[:n].numpy().tobytes()) for p, n in zip(parts, sizes, strict=True)]
@@ -108,18 +136,45 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 def join(device: str, group_seconds: float) -> World:
     """Take this process's place in the world from torchrun's variables; alone without them."""
-    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    rank, size = rank_from_environment(), int(os.environ.get("WORLD_SIZE", "1"))
     chosen = choose_device(device, int(os.environ.get("LOCAL_RANK", "0")))
     if size > 1:
-        # On one host a file brings the processes together, so that no port is opened for it.
-        store = os.environ.get("PACELINE_STORE")
-        method = f"file://{store}" if store else "env://"
         backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
         timeout = timedelta(seconds=group_seconds)
-        dist.init_process_group(
-            backend, init_method=method, rank=rank, world_size=size, timeout=timeout
-        )
+        place = _meeting_place(timeout)
+        dist.init_process_group(backend, rank=rank, world_size=size, timeout=timeout, **place)
     return World(rank, size, chosen)
+
+
+def rank_from_environment() -> int:
+    """A launcher that knows the order of its hosts gives each host's first rank, because torchrun
+    sorts hosts by address."""
+    if "PACELINE_FIRST_RANK" in os.environ:
+        return int(os.environ["PACELINE_FIRST_RANK"]) + int(os.environ.get("LOCAL_RANK", "0"))
+    return int(os.environ.get("RANK", "0"))
+
+
+def _meeting_place(timeout: timedelta) -> dict[str, Any]:
+    """Where the processes find each other: a file on one host, so that no port is opened for it;
+    on many a store that listens on one private address, where torch's own would take all."""
+    place = os.environ.get("PACELINE_STORE")
+    if not place:
+        return {"init_method": "env://"}
+    if not place.startswith("tcp://"):
+        return {"init_method": f"file://{place}"}
+    address, _, port = place.removeprefix("tcp://").rpartition(":")
+    listener = os.environ.get("PACELINE_STORE_LISTENER")
+    if listener is None:
+        return {"store": TCPStore(address, int(port), is_master=False, timeout=timeout)}
+    return {"store": serve_store(address, int(port), int(listener), timeout)}
+
+
+def serve_store(address: str, port: int, listener: int, timeout: timedelta) -> TCPStore:
+    """A store behind an open file that already listens."""
+    return TCPStore(
+        address, port, is_master=True, wait_for_workers=False, timeout=timeout,
+        master_listen_fd=listener,
+    )  # fmt: skip
 
 
 def choose_device(device: str, local_rank: int) -> torch.device:

@@ -9,7 +9,7 @@ import re
 import sys
 
 from paceline import __version__
-from paceline.cli import data, read, serve, train
+from paceline.cli import data, hosts, jobs, live, read, serve, train
 from paceline.cli.parser import Parser
 from paceline.errors import EXIT_USER_ERROR, UserError
 
@@ -28,7 +28,12 @@ def build_parser() -> Parser:
     train.add_train(verbs)
     train.add_evaluate(verbs)
     serve.add_translate(verbs)
+    serve.add_classify(verbs)
     read.add_readers(verbs)
+    live.add_live(verbs)
+    hosts.add_hosts(verbs)
+    hosts.add_lab(verbs)
+    jobs.add_jobs(verbs)
     return parser
 
 
@@ -36,6 +41,9 @@ def dotted_options_as_settings(words: list[str]) -> list[str]:
     """`--checkpoint.every_steps 50` means `checkpoint.every_steps=50`: only settings have dots."""
     settled: list[str] = []
     pending: str | None = None
+    if "--" in words:  # what follows belongs to another command
+        end = words.index("--")
+        return [*dotted_options_as_settings(words[:end]), *words[end:]]
     for word in words:
         match = _DOTTED_OPTION.fullmatch(word)
         if pending is not None:

@@ -8,7 +8,7 @@ from paceline.cli.parser import Parser, Verbs, count, say
 
 def add_data(verbs: Verbs) -> None:
     data = verbs.add_parser("data", help="prepare a data set for training")
-    data.add_argument("workload", choices=["cifar10", "nmt"], help="whose data")
+    data.add_argument("workload", choices=["cifar10", "imagenet", "nmt"], help="whose data")
     data.add_argument("--from", dest="source", required=True, metavar="web|stand-in|PATH")
     data.add_argument("--to", type=Path, help="directory to write (default: the data cache)")
     text = data.add_argument_group("nmt only")
@@ -18,6 +18,17 @@ def add_data(verbs: Verbs) -> None:
     text.add_argument("--spm", type=Path, help="use this SentencePiece model instead of a new one")
     text.add_argument("--test", dest="test_set", help="web: sacreBLEU's name of the test set")
     text.add_argument("--pairs", type=count, default=60_000, help="stand-in: training pairs")
+    photos = data.add_argument_group("imagenet only")
+    photos.add_argument(
+        "--layout", choices=["shards", "folders"], help="as large files, or train/WNID/*.JPEG"
+    )
+    photos.add_argument("--max-side", type=count, metavar="PIXELS", help="shrink larger pictures")
+    photos.add_argument(
+        "--pictures", type=count, default=60, help="stand-in: training pictures of a class"
+    )
+    photos.add_argument(
+        "--verify", action="store_true", help="read what is there already, and compare hashes"
+    )
     data.set_defaults(call=prepare_data)
 
 
@@ -34,6 +45,8 @@ def add_recipes(verbs: Verbs) -> None:
 def prepare_data(arguments: argparse.Namespace) -> int:
     if arguments.workload == "nmt":
         return prepare_text(arguments)
+    if arguments.workload == "imagenet":
+        return prepare_photos(arguments)
     from paceline.data import cifar10
 
     directory = arguments.to or cifar10.default_directory(arguments.source)
@@ -54,6 +67,20 @@ def prepare_text(arguments: argparse.Namespace) -> int:
     )
     directory = arguments.to or nmt.default_directory(arguments.source)
     print(nmt.prepare(arguments.source, directory, options, say))
+    return 0
+
+
+def prepare_photos(arguments: argparse.Namespace) -> int:
+    from paceline.data import imagenet
+
+    options = imagenet.Options(
+        layout=arguments.layout,
+        max_side=arguments.max_side,
+        num_pictures=arguments.pictures,
+        verify=arguments.verify,
+    )
+    directory = arguments.to or imagenet.default_directory(arguments.source)
+    print(imagenet.prepare(arguments.source, directory, options, say))
     return 0
 
 

@@ -6,11 +6,24 @@ from pathlib import Path
 
 from paceline.cli.parser import Verbs, say
 
+_FORMS = {"html": "html", "md": "markdown", "json": "json"}
+"""Options that write files, and which form of the report each writes."""
+
 
 def add_readers(verbs: Verbs) -> None:
     report = verbs.add_parser("report", help="where the time went, and what came of it")
-    report.add_argument("run", type=Path)
+    report.add_argument(
+        "runs", nargs="*", type=Path, metavar="run",
+        help="a run directory; several to compare them; or the log of another tool",
+    )  # fmt: skip
     report.add_argument("--lines", type=int, help="only the first lines")
+    for form in _FORMS:
+        report.add_argument(
+            f"--{form}", nargs="?", type=Path, const=Path(), metavar="FILE",
+            help=f"write it as a file (default: report.{form} in the run; - prints it)",
+        )  # fmt: skip
+    report.add_argument("--link", help="speed of the hosts' links, like 1Gbit")
+    report.add_argument("--price", type=float, help="price of a host for an hour")
     report.set_defaults(call=report_run)
     log = verbs.add_parser("log", help="the curves of a run as a table")
     log.add_argument("run", type=Path)
@@ -23,12 +36,44 @@ def add_readers(verbs: Verbs) -> None:
 
 
 def report_run(arguments: argparse.Namespace) -> int:
-    from paceline.report.render_text import render
-    from paceline.report.summary import summarise
+    from paceline.errors import UserError
+    from paceline.report.forms import open_report
+    from paceline.report.summary import Options
+    from paceline.units import parse_link_speed
 
-    lines = render(summarise(arguments.run)).splitlines()
-    print("\n".join(lines[: arguments.lines]))
+    asked = {form: getattr(arguments, form) for form in _FORMS}
+    # `report --html runs/a` means the run, not a file of that name.
+    mistaken = {
+        form: path for form, path in asked.items() if path != Path() and path and path.is_dir()
+    }
+    runs = [*arguments.runs, *mistaken.values()]
+    if not runs:
+        raise UserError("no run is named", "paceline report runs/a")
+    link = parse_link_speed(arguments.link) if arguments.link else None
+    report = open_report(runs, Options(link, arguments.price))
+    files = {f: Path() if f in mistaken else path for f, path in asked.items() if path is not None}
+    for form, path in files.items():
+        _write_form(getattr(report, _FORMS[form])(), path, Path(f"{report.stem}.{form}"))
+    if not files:
+        print("\n".join(report.text().splitlines()[: arguments.lines]))
     return 0
+
+
+def _write_form(content: str, path: Path, usual: Path) -> None:
+    from paceline.errors import UserError
+    from paceline.record.writer import write_file
+
+    if path == Path("-"):
+        print(content, end="")
+        return
+    target = usual if path == Path() else path
+    try:
+        write_file(target, content)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {target}: {error.strerror}", "name another file after the option"
+        ) from error
+    say(f"wrote {target}")
 
 
 def log_run(arguments: argparse.Namespace) -> int:

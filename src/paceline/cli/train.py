@@ -1,6 +1,7 @@
 """Verbs that train and evaluate."""
 
 import argparse
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -15,7 +16,15 @@ def add_train(verbs: Verbs) -> None:
         "settings", nargs="*", metavar="name=value", help="any setting of the recipe"
     )
     train.add_argument("--run", type=Path, help="run directory (default: runs/RECIPE)")
-    train.add_argument("--procs", type=count, help="processes (default: one per GPU; one on a CPU)")
+    train.add_argument(
+        "--procs", type=count, help="processes per host (default: one per GPU; one on a CPU)"
+    )
+    train.add_argument(
+        "--hosts", type=Path, metavar="FILE", help="train on the hosts of this file, over ssh"
+    )
+    train.add_argument(
+        "--detach", action="store_true", help="live on without this terminal (see attach, stop)"
+    )
     train.set_defaults(call=train_run)
 
 
@@ -33,13 +42,30 @@ def train_run(arguments: argparse.Namespace) -> int:
     from paceline import recipe
     from paceline.launch import local
     from paceline.launch.checks import check_data
+    from paceline.launch.place import find_place
     from paceline.record.schema import RunDirectory
 
     loaded = recipe.load(arguments.recipe, arguments.settings)
-    check_data(loaded)
     path = arguments.run or Path("runs") / Path(arguments.recipe).stem
-    num_procs = arguments.procs or local.default_num_procs()
     command = shlex.join(["paceline", *sys.argv[1:]])
+    if arguments.detach:
+        from paceline.launch import jobs
+
+        words = [word for word in sys.argv[1:] if word != "--detach"]
+        return jobs.detach(words, RunDirectory(path), say)
+    if arguments.hosts is not None:
+        from paceline.launch import remote
+        from paceline.launch.hosts import load_hosts
+
+        job = local.Job(loaded, RunDirectory(path.absolute()), arguments.procs or 0, command)
+        return remote.train_on_hosts(job, load_hosts(arguments.hosts), say)
+    check_data(loaded)
+    place = find_place(os.environ)
+    if place is not None:
+        from paceline.launch import mpi
+
+        return mpi.train_in_place(local.Job(loaded, RunDirectory(path), 0, command), place, say)
+    num_procs = arguments.procs or local.default_num_procs()
     return local.train(local.Job(loaded, RunDirectory(path), num_procs, command), say)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from paceline.errors import UserError
 
 CARD_NAME = "card.json"
+_NOT_ON_THE_WEB = ("imagenet",)  # given out to those who sign its terms
 
 
 def sha256_file(path: Path) -> str:
@@ -74,7 +75,9 @@ def _what_is_missing(directory: Path) -> str:
 
 def _how_to_prepare(workload: str | None) -> str:
     name = workload or "WORKLOAD"
+    ways = [f"--from {way}" for way in ("web", "stand-in", "PATH")]
+    first, *others = ways[1:] if workload in _NOT_ON_THE_WEB else ways
     return (
-        f"run: paceline data {name} --from web   (or --from stand-in, or --from PATH; "
+        f"run: paceline data {name} {first}   (or {', or '.join(others)}; "
         "--to DIR where it should be)"
     )

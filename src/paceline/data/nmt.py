@@ -7,12 +7,8 @@ there. So a preparation that was interrupted, however, goes on where it was, and
 bytes as one that was not.
 """
 
-import fcntl
 import hashlib
 import json
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +21,7 @@ from paceline.data.nmt_steps import Origin, Work, fill
 from paceline.data.nmt_store import SPLITS, WORKLOAD, Pairs, file_names, open_split
 from paceline.data.nmt_workers import Say
 from paceline.data.places import data_directory, data_home, writing_to
-from paceline.data.prepared import is_intact, put_in_place, refuse_foreign
+from paceline.data.prepared import directory_beside, is_intact, put_in_place, refuse_foreign
 from paceline.data.text import Limits
 from paceline.data.vocabulary import Vocabulary
 from paceline.errors import UserError
@@ -34,8 +30,6 @@ from paceline.units import format_bytes
 __all__ = ["Options", "Pairs", "default_directory", "open_split", "prepare"]
 
 _FORMAT: Final = 1
-_KEY_NAME: Final = "key.txt"
-_LOCK_NAME: Final = "lock"
 
 
 @dataclass(frozen=True)
@@ -75,7 +69,7 @@ def prepare(source: str, to: Path, options: Options, say: Say) -> Path:
     key = _key(origin, options)
     if _is_done(to, key, say):
         return to
-    with writing_to(to.parent), _directory_beside(to, key, say) as directory:
+    with writing_to(to.parent), directory_beside(to, key, say) as directory:
         work = Work(
             directory,
             options.languages,
@@ -196,36 +190,3 @@ def _summary(to: Path) -> str:
         f"{card['vocabulary']['size']:,} pieces, {format_bytes(card['total_mb'] * 1e6)} "
         f"(fingerprint {card['fingerprint']})"
     )
-
-
-@contextmanager
-def _directory_beside(to: Path, key: str, say: Say) -> Iterator[Path]:
-    """On the disk of `to`; kept when interrupted, gone when all is done.
-
-    What was begun for something else is of no use: the key tells.
-    """
-    directory = to.with_name(f".{to.name}.unfinished")
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / _LOCK_NAME).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(
-                f"another process is preparing {to}", "wait until it is done"
-            ) from error
-        key_file = directory / _KEY_NAME
-        if key_file.is_file() and key_file.read_text() == key:
-            say(f"going on with what an interrupted run left in {directory}")
-        else:
-            _empty(directory)
-            key_file.write_text(key)
-        yield directory
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def _empty(directory: Path) -> None:
-    for path in directory.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != _LOCK_NAME:
-            path.unlink()

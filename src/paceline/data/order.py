@@ -31,6 +31,11 @@ def samples_at(num_samples: int, seed: int, start: int, stop: int) -> tuple[np.n
     return chosen, epochs
 
 
+def fixed_part(num_samples: int, num_wanted: int) -> range:
+    """At most so many samples, evenly spread over the data and always the same ones."""
+    return range(0, num_samples, -(-num_samples // num_wanted)) if num_wanted else range(0)
+
+
 def generator(*key: int) -> np.random.Generator:
     """A random stream of its own for every key, the same wherever it is drawn."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))

@@ -1,7 +1,10 @@
 """A directory of prepared data: what may be replaced, what is whole, how it takes its place."""
 
 import errno
+import fcntl
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,8 @@ from paceline.data.card import CARD_NAME, read_card, sha256_file
 from paceline.errors import UserError
 
 _SHOWN = 3
+_KEY_NAME = "key.txt"
+_LOCK_NAME = "lock"
 
 
 def refuse_foreign(to: Path, workload: str, ours: set[str]) -> None:
@@ -63,3 +68,40 @@ def put_in_place(new: Path, to: Path, old: Path) -> None:
         else:
             raise
         raise UserError(f"{to} cannot be replaced: it {what}", fix) from error
+
+
+def unfinished_beside(to: Path) -> Path:
+    return to.with_name(f".{to.name}.unfinished")
+
+
+@contextmanager
+def directory_beside(to: Path, key: str, say: Callable[[str], None]) -> Iterator[Path]:
+    """On the disk of `to`; kept when interrupted, gone when all is done.
+
+    What was begun for something else is of no use: the key tells.
+    """
+    directory = unfinished_beside(to)
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / _LOCK_NAME).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(
+                f"another process is preparing {to}", "wait until it is done"
+            ) from error
+        key_file = directory / _KEY_NAME
+        if key_file.is_file() and key_file.read_text() == key:
+            say(f"going on with what an interrupted run left in {directory}")
+        else:
+            _empty(directory)
+            key_file.write_text(key)
+        yield directory
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _empty(directory: Path) -> None:
+    for path in directory.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != _LOCK_NAME:
+            path.unlink()

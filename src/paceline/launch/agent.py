@@ -1,50 +1,128 @@
-"""torchrun inside one process of ours: `python -m paceline.launch.agent NUM_PROCS RUN STORE`.
+"""torchrun inside one process of ours, one per host: `python -m paceline.launch.agent ROUND`.
 
 torchrun starts the workers, notices the first that fails and ends the others. What is added here:
-it dies with the launcher, is quiet, and says in one message which worker failed first and why.
+it dies with its launcher, is quiet, and says in one message which worker failed first and why.
+ROUND is JSON, see `Round`.
 """
 
+import json
 import logging
 import os
 import signal
 import sys
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from paceline.errors import EXIT_USER_ERROR
 from paceline.lifetime import die_with_parent
 
+_STORE_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one agent must know to start its part of a world."""
+
+    run: str
+    num_procs: int
+    store: str
+    """A file on one host; on many 'tcp://address:port' of a store on the first host."""
+    num_hosts: int = 1
+    first_rank: int = 0
+    address: str = ""
+    """This host's private address."""
+    listener: int | None = None
+    """On the first of many hosts: the open file on which the store listens."""
+    failure_file: str | None = None
+    """Where to write who failed; None says it on stderr."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Round":
+        return cls(**json.loads(text))
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
 
 def main() -> None:
     die_with_parent()
-    num_procs, run, store = sys.argv[1:4]
+    this = Round.parse(sys.argv[1])
+    signal.signal(signal.SIGTERM, lambda *_: None)  # the workers save; this process outlives them
     from torch.distributed import run as torchrun  # noqa: PLC0415
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
 
     logging.disable(logging.CRITICAL)  # explain() says once what torchrun says many times
-    arguments = [
-        "--nnodes=1",
-        f"--nproc-per-node={num_procs}",
-        "--max-restarts=0",
-        "--rdzv-backend=c10d",
-        f"--rdzv-endpoint={store}.rendezvous",
-        "--rdzv-conf=store_type=file",
-        "--module",
-        "paceline.train.worker",
-        run,
-    ]
+    store = _serve(this)
     try:
-        torchrun.main(arguments)
+        torchrun.main([*_signals(torchrun), *_arguments(this)])
         os._exit(0)  # interpreter shutdown with torch loaded takes a second that nobody needs
     except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
+        _, failure = error.get_first_failure()
+        rank = this.first_rank + failure.local_rank
+        _tell(this, rank, failure)
+        os._exit(EXIT_USER_ERROR if failure.exitcode == EXIT_USER_ERROR else 1)
+    finally:
+        del store
+
+
+def _serve(this: Round) -> Any:
+    if this.listener is None:
+        return None
+    from paceline.world import serve_store  # noqa: PLC0415
+
+    address, _, port = this.store.removeprefix("tcp://").rpartition(":")
+    return serve_store(address, int(port), this.listener, timedelta(seconds=_STORE_SECONDS))
+
+
+def _signals(torchrun: Any) -> list[str]:
+    """Older versions have no such option, and end workers that are saving after 30 s."""
+    option = "--signals-to-handle"
+    return [f"{option}=SIGQUIT"] if option in torchrun.get_args_parser().format_help() else []
+
+
+def _arguments(this: Round) -> list[str]:
+    if this.num_hosts == 1 and not this.store.startswith("tcp://"):
+        meeting = [f"--rdzv-endpoint={this.store}.rendezvous", "--rdzv-conf=store_type=file"]
+    else:
+        # The world is complete or it does not start, so nobody waits for a last call. The store
+        # is ours, because torchrun's own would listen on every address.
+        endpoint = this.store.removeprefix("tcp://")
+        meeting = [
+            f"--rdzv-endpoint={endpoint}",
+            "--rdzv-conf=is_host=0,join_timeout=60,keep_alive_interval=1,keep_alive_max_attempt=3",
+            f"--local-addr={this.address}",
+        ]
+    return [
+        f"--nnodes={this.num_hosts}",
+        f"--nproc-per-node={this.num_procs}",
+        "--max-restarts=0",
+        "--rdzv-backend=c10d",
+        *meeting,
+        "--module",
+        "paceline.train.worker",
+        this.run,
+    ]
+
+
+def _tell(this: Round, rank: int, failure: Any) -> None:
+    if this.failure_file is None:
         sys.stderr.write(explain(rank, failure) + "\n")
         sys.stderr.flush()
-        os._exit(EXIT_USER_ERROR if failure.exitcode == EXIT_USER_ERROR else 1)
+        return
+    facts = {
+        "rank": rank,
+        "pid": failure.pid,
+        "exit_code": failure.exitcode,
+        "message": message_of(failure),
+    }
+    Path(this.failure_file).write_text(json.dumps(facts), encoding="utf-8")
 
 
 def explain(rank: int, failure: Any) -> str:
     """The user's message as it is; for anything else which process, how, and its traceback."""
-    message = _message_of(failure)
+    message = message_of(failure)
     if failure.exitcode == EXIT_USER_ERROR and message:
         return message
     if failure.exitcode < 0:
@@ -53,7 +131,7 @@ def explain(rank: int, failure: Any) -> str:
     return f"error: process {rank} (pid {failure.pid}) failed\n{message}"
 
 
-def _message_of(failure: Any) -> str:
+def message_of(failure: Any) -> str:
     """What the worker recorded: a user's message without its type, else the traceback."""
     data = failure.error_file_data
     recorded = data.get("message") if isinstance(data, dict) else None

@@ -1,7 +1,7 @@
 """What is checked before any process starts, so that a mistake costs no time."""
 
 from paceline.data.places import data_directory
-from paceline.recipe import Cifar10Recipe, NmtRecipe, Recipe
+from paceline.recipe import Cifar10Recipe, ImagenetRecipe, NmtRecipe, Recipe
 
 
 def check_data(recipe: Recipe) -> None:
@@ -10,6 +10,12 @@ def check_data(recipe: Recipe) -> None:
         from paceline.data import cifar10  # noqa: PLC0415
 
         cifar10.open_split(data_directory(recipe.data), "train")
+    if isinstance(recipe, ImagenetRecipe):
+        # Importing the first also tells when a library for pictures is missing.
+        from paceline.data import imagenet_pictures, shards  # noqa: F401, PLC0415
+
+        shards.open_pictures(data_directory(recipe.data), "train")
+        shards.require_classes(data_directory(recipe.data), recipe.model.num_classes)
     if isinstance(recipe, NmtRecipe):
         from paceline.data import nmt  # noqa: PLC0415
 

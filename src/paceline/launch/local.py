@@ -21,6 +21,8 @@ import psutil
 
 from paceline import config
 from paceline.errors import UserError
+from paceline.launch.agent import Round
+from paceline.launch.jobs import note_launch
 from paceline.launch.speed import num_cores, speed_environment
 from paceline.lifetime import process_started
 from paceline.recipe import Recipe, read_settings, refuse_meaningless_change
@@ -37,6 +39,7 @@ class Job:
     recipe: Recipe
     run: RunDirectory
     num_procs: int
+    """Per host; 0, on many hosts, is as many as each has devices."""
     command: str
     """What the user typed; repeated when saying how to go on."""
 
@@ -56,8 +59,9 @@ def train(job: Job, say: Say) -> int:
     """Run the job to its end and return the exit code of the command."""
     started = process_started()
     prepare_directory(job.run.path)
-    with _only_one(job.run):
-        _settle_recipe(job, say)
+    with only_one(job.run):
+        settle_recipe(job, say)
+        note_launch(job.run, None, [])
         attempt = 1 + sum(e["kind"] == "launch" for e in read_events(job.run.launcher_events))
         events = EventFile(job.run.launcher_events, attempt)
         environment = speed_environment(job.num_procs)
@@ -76,7 +80,7 @@ def _identity(started: float, attempt: int) -> dict[str, str]:
 
 
 @contextmanager
-def _only_one(run: RunDirectory) -> Iterator[None]:
+def only_one(run: RunDirectory) -> Iterator[None]:
     """Two launchers in one run directory would ruin each other's checkpoints."""
     with run.lock.open("a+") as lock:
         try:
@@ -94,7 +98,7 @@ def _only_one(run: RunDirectory) -> Iterator[None]:
         yield
 
 
-def _settle_recipe(job: Job, say: Say) -> None:
+def settle_recipe(job: Job, say: Say) -> None:
     """Write the recipe into the run, after making sure that it may go on with it."""
     if job.run.exists():
         changes = refuse_meaningless_change(read_settings(job.run.recipe), job.recipe, job.run.path)
@@ -108,9 +112,9 @@ def _settle_recipe(job: Job, say: Say) -> None:
 def _run_agent(job: Job, environment: dict[str, str], say: Say) -> int:
     with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
         store = Path(folder) / "store"
-        agent_command = [sys.executable, "-m", "paceline.launch.agent"]
+        this = Round(str(job.run.path), job.num_procs, str(store))
         agent = subprocess.Popen(
-            [*agent_command, str(job.num_procs), str(job.run.path), str(store)],
+            [sys.executable, "-m", "paceline.launch.agent", this.text()],
             env={**os.environ, **environment, "PACELINE_STORE": str(store)},
             start_new_session=True,
         )  # fmt: skip

@@ -22,10 +22,12 @@ def num_cores() -> int:
         return os.cpu_count() or 1
 
 
-def speed_environment(num_procs: int) -> dict[str, str]:
+def speed_environment(num_procs: int, interface: str = "lo") -> dict[str, str]:
     settings = {"OMP_NUM_THREADS": str(max(1, num_cores() // num_procs))}
     if sys.platform == "linux":
         settings.update(_ALLOCATOR)
-        settings["GLOO_SOCKET_IFNAME"] = "lo"  # processes of one host need no network card
+        settings["GLOO_SOCKET_IFNAME"] = interface  # processes of one host need no network card
+        if interface != "lo":
+            settings["NCCL_SOCKET_IFNAME"] = interface
     settings["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     return {name: os.environ.get(name, value) for name, value in settings.items()}

@@ -33,9 +33,8 @@ class BasicBlock(nn.Module):
         return self.bn2
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
-        y = self.bn2(self.conv2(y))
-        return F.relu(y.add_(self.downsample(x)), inplace=True)
+        y = self.bn1.then_relu(self.conv1(x))
+        return self.bn2.then_relu(self.conv2(y), before=self.downsample(x))
 
 
 class Bottleneck(nn.Module):
@@ -60,10 +59,9 @@ class Bottleneck(nn.Module):
         return self.bn3
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
-        y = F.relu(self.bn2(self.conv2(y)), inplace=True)
-        y = self.bn3(self.conv3(y))
-        return F.relu(y.add_(self.downsample(x)), inplace=True)
+        y = self.bn1.then_relu(self.conv1(x))
+        y = self.bn2.then_relu(self.conv2(y))
+        return self.bn3.then_relu(self.conv3(y), before=self.downsample(x))
 
 
 def shortcut(num_in: int, num_out: int, stride: int) -> nn.Module:
@@ -110,7 +108,7 @@ class ImagenetResNet(nn.Module):
         nn.init.zeros_(self.fc.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        x = self.bn1.then_relu(self.conv1(x))
         x = F.max_pool2d(x, 3, 2, 1)
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
             x = stage(x)

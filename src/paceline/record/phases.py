@@ -12,8 +12,11 @@ class PhaseClock:
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
+        self._taken: dict[str, float] = {}
         self._open = [UNEXPLAINED]
         self._since = time.perf_counter()
+        self.failed_in: str | None = None
+        """The innermost phase that an error has left."""
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -21,9 +24,17 @@ class PhaseClock:
         self._open.append(name)
         try:
             yield
+        except BaseException:
+            self.failed_in = self.failed_in or name
+            raise
         finally:
             self._book_to_current(time.perf_counter())
             self._open.pop()
+
+    @property
+    def now(self) -> tuple[str, float]:
+        """The current phase, and when (by `perf_counter`) something was last booked."""
+        return self._open[-1], self._since
 
     def move(self, seconds: float, source: str, target: str) -> None:
         """Book part of one phase to another, for what is only known afterwards."""
@@ -34,9 +45,19 @@ class PhaseClock:
         """The seconds per phase since the last `take`; they add up to the time that passed."""
         self._book_to_current(time.perf_counter())
         taken, self._seconds = self._seconds, {}
+        self._taken = _sum_of(self._taken, taken)
         return taken
+
+    def totals(self) -> dict[str, float]:
+        """The seconds per phase since the clock was made; their differences tell of a step."""
+        self._book_to_current(time.perf_counter())
+        return _sum_of(self._taken, self._seconds)
 
     def _book_to_current(self, now: float) -> None:
         current = self._open[-1]
         self._seconds[current] = self._seconds.get(current, 0.0) + now - self._since
         self._since = now
+
+
+def _sum_of(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
+    return {name: one.get(name, 0.0) + other.get(name, 0.0) for name in {**one, **other}}

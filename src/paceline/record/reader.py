@@ -104,28 +104,30 @@ def total_cpu_seconds(run: RunDirectory) -> float:
     return float(sum(event.get("cpu_seconds", 0.0) for f in files for event in read_events(f)))
 
 
-def drop_lost(events: Iterable[Event]) -> tuple[list[Event], list[Event]]:
+def drop_lost(
+    events: Iterable[Event], limits: dict[int, float] | None = None
+) -> tuple[list[Event], list[Event]]:
     """Split off what a later attempt did again because it began before it; warnings stay."""
     ordered = list(events)
-    cutoffs = _cutoffs(ordered)
+    limits = cutoffs(ordered) if limits is None else limits
     kept: list[Event] = []
     lost: list[Event] = []
     for event in ordered:
         may_be_lost = event["kind"] not in ("begin", "warning")
-        redone = may_be_lost and event.get("step", 0) > cutoffs[event["attempt"]]
+        redone = may_be_lost and event.get("step", 0) > limits[event["attempt"]]
         (lost if redone else kept).append(event)
     return kept, lost
 
 
-def _cutoffs(events: list[Event]) -> dict[int, float]:
+def cutoffs(events: list[Event]) -> dict[int, float]:
     """For each attempt the earliest step from which a later one began."""
     begins = {event["attempt"]: event["step"] for event in events if event["kind"] == "begin"}
-    cutoffs: dict[int, float] = {}
+    limits: dict[int, float] = {}
     earliest = float("inf")
     for attempt in sorted({event["attempt"] for event in events}, reverse=True):
-        cutoffs[attempt] = earliest
+        limits[attempt] = earliest
         earliest = min(earliest, begins.get(attempt, float("inf")))
-    return cutoffs
+    return limits
 
 
 def join_attempts(events: list[Event], launcher: list[Event]) -> list[Attempt]:

@@ -6,6 +6,16 @@ Every event is one JSON line with `kind`, `time` (seconds since 1970) and `attem
 - `steps`: since the last such line `num_steps` steps were done, up to `step`.
 - `score`, `checkpoint`, `restored`, `warning`: something happened at `step`.
 - `end`: the attempt left the loop; `reason` says why.
+- `input`: how many threads read ahead (`loader_workers`) and why; `units_per_second_loader` and
+  `units_per_second_model` are what they give and what the model could take, over the world.
+- `probe`, in a host's own file: what the host did in `seconds` (processor, memory, disk, the
+  interface, devices), with all counters as differences. `step` is the last step by then.
+
+`begin` also says where the rank runs (`host`, `interface`, `num_hosts`), `flops_per_unit` of
+forward and backward, and `peak_flops`, what a plain product of matrices reached in that process.
+`steps` also holds `reduced_bytes` (gradients this rank gave to the all-reduce),
+`collective_bytes` (by kind of collective, gradients included), and its `slowest_step`.
+A `score` of the split "train" is the measure of validation on a fixed part of training data.
 
 A warning with `failed_save` is a checkpoint that could not be written. `num_lost` in any event is
 how many before it could not be written, because the disk was full.
@@ -98,8 +108,25 @@ class RunDirectory:
         """Held by the launcher as long as it lives."""
         return self.path / ".lock"
 
+    @property
+    def stop_request(self) -> Path:
+        """Its appearance asks a launcher, wherever it runs, to save and stop."""
+        return self.path / ".stop"
+
+    @property
+    def launch(self) -> Path:
+        """Who trains this run, and how to reach it."""
+        return self.path / "launch.json"
+
+    @property
+    def launcher_log(self) -> Path:
+        return self.path / "launcher.log"
+
     def rank_events(self, rank: int) -> Path:
         return self.events / f"rank-{rank:05d}.jsonl"
+
+    def host_events(self, host: str) -> Path:
+        return self.events / f"host-{host}.jsonl"
 
     def exists(self) -> bool:
         return self.recipe.is_file()

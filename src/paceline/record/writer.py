@@ -10,18 +10,23 @@ from typing import Any
 
 from paceline.errors import UserError
 
-_DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ESTALE)
+_DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_AWAY = (errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.ETIMEDOUT, errno.ENODEV)
+_MOST_KEPT = 10_000
 
 
 class EventFile:
     """JSON lines that reach the kernel one by one, so that a killed process loses none.
 
     A disk that is full does not end a run: what cannot be written is dropped, and the next event
-    that can says how many there were.
+    that can says how many there were. Shared storage that is away comes back: lines wait for it.
     """
 
     def __init__(self, path: Path, attempt: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._waiting: list[bytes] = []
+        self._was_away = False
         self.attempt = attempt
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         self._is_torn = self._ends_inside_a_line()
@@ -38,14 +43,28 @@ class EventFile:
             if self._num_lost:
                 event["num_lost"] = self._num_lost
             line = json.dumps(_rounded(event)).encode() + b"\n"
+            self._waiting.append(line)
             try:
-                self._append(b"\n" + line if self._is_torn else line)
+                self._append_waiting()
             except OSError as error:
-                if error.errno not in _DISK_TROUBLE:
+                self._was_away = error.errno in _AWAY
+                if not self._was_away or len(self._waiting) > _MOST_KEPT:
+                    self._waiting.pop()
+                    self._num_lost += 1
+                if error.errno not in (*_AWAY, *_DISK_TROUBLE):
                     raise
-                self._num_lost += 1
             else:
                 self._num_lost = 0
+
+    def _append_waiting(self) -> None:
+        if self._was_away:  # a file opened before the storage went away may stay broken
+            fresh = os.open(self._path, os.O_RDWR | os.O_APPEND)
+            os.close(self._handle)
+            self._handle, self._was_away = fresh, False
+        while self._waiting:
+            line = self._waiting[0]
+            self._append(b"\n" + line if self._is_torn else line)
+            self._waiting.pop(0)
 
     def _append(self, content: bytes) -> None:
         """The kernel may take only the beginning; whatever then follows must start a new line."""

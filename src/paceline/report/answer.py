@@ -7,6 +7,23 @@ takes one. No file is read here and nothing is formatted for a terminal or a pag
 from dataclasses import dataclass, field
 from typing import Any
 
+QUESTIONS = {
+    "duration": "How long did it take?",
+    "trained": "Is it fully trained?",
+    "overfitting": "Is it overfitting?",
+    "busy": "Were the devices busy?",
+    "network": "Was the network the bottleneck?",
+    "input": "Was the input pipeline the bottleneck?",
+    "verdict": "What held it up?",
+    "rate": "What does the learning rate do?",
+    "data": "How big is the training set?",
+    "checkpoint": "What is in a checkpoint, and what does saving cost?",
+    "step": "How long is a step?",
+    "traffic": "How does that relate to network traffic?",
+    "cost": "What did it cost?",
+}
+"""Key and wording of every question, in the order of a report."""
+
 
 @dataclass(frozen=True)
 class Answer:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from paceline.errors import UserError
 from paceline.record import checkpoints as stored
-from paceline.report.summary import contents
+from paceline.report.checkpoint import contents
 from paceline.units import format_bytes
 
 

@@ -1,25 +1,29 @@
 """The report for a terminal."""
 
 from collections.abc import Iterator
+from textwrap import wrap
 from typing import Any
 
 from paceline.record.schema import PHASE_MEANING, PHASES
-from paceline.report.summary import CheckpointCost, Score, StepTimes, Summary
-from paceline.schedule import ScheduleSettings, batch_scale, in_words
+from paceline.report.answer import Answer
+from paceline.report.questions import answers
+from paceline.report.scaling import Comparison
+from paceline.report.summary import Score, StepTimes, Summary
 from paceline.units import count_of, format_bytes, format_count, format_seconds, plural
 
 _MOST_WARNINGS = 5
+_WIDTH = 98
+_INDENT = "    "
 
 
 def render(summary: Summary) -> str:
+    found = answers(summary)
     sections = [
         _headline(summary),
         _phases(summary),
-        _step(summary),
+        [*_step(summary), *_verdict(found)],
         _scores(summary),
-        _checkpoint(summary),
-        _rate(summary),
-        _data(summary),
+        answer_lines(found),
         _machine(summary),
         _warnings(summary),
     ]
@@ -30,6 +34,26 @@ def first_lines(summary: Summary, count: int) -> str:
     return "\n".join(render(summary).splitlines()[:count])
 
 
+def render_answers(heading: list[str], found: list[Answer]) -> str:
+    """A report that is nothing but answers, of a run of another tool."""
+    wrapped = [line for text in heading for line in _wrapped(text, "", "  ")]
+    sections = [wrapped, list(_verdict(found)), list(answer_lines(found))]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def render_comparison(compared: Comparison) -> str:
+    widths = [max(map(len, column)) for column in zip(*compared.table, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if n == 0 else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in compared.table
+    ]
+    told = [line for text in compared.sentences for line in _wrapped(text, "- ", "  ")]
+    return "\n".join([*lines, "", *told]) + "\n"
+
+
 def _headline(summary: Summary) -> Iterator[str]:
     settings, facts = summary.settings, summary.facts
     steps = settings.get("steps", 0)
@@ -38,10 +62,12 @@ def _headline(summary: Summary) -> Iterator[str]:
     attempts = summary.story.attempts
     tries = f" in {len(attempts)} attempts" if len(attempts) > 1 else ""
     size = facts.get("world_size")
-    world = f" with {count_of(size, 'process')} on {facts.get('device')}" if size else ""
-    cpu = f"; {summary.cpu_seconds / 60:.1f} CPU-minutes" if summary.cpu_seconds else ""
+    hosts = f" of {count_of(summary.num_hosts, 'host')}" if summary.num_hosts > 1 else ""
+    world = f" with {count_of(size, 'process')} on {facts.get('device')}{hosts}" if size else ""
+    about = "about " if summary.times.share_read < 1 else ""
+    cpu = f"; {about}{summary.cpu_seconds / 60:.1f} CPU-minutes" if summary.cpu_seconds else ""
     yield f"took {format_seconds(summary.story.wall_seconds)}{tries}{world}{cpu}"
-    if "num_parameters" in facts:
+    if "num_parameters" in facts and "gradient_bytes" in facts:
         yield (
             f"{format_count(facts['num_parameters'])} parameters, "
             f"{format_bytes(facts['gradient_bytes'])} of gradients per step"
@@ -76,12 +102,22 @@ def _spread(times: StepTimes) -> str:
     return f"{format_seconds(times.median_seconds)} (90 % between {low} and {high})"
 
 
+def _verdict(found: list[Answer]) -> Iterator[str]:
+    for answer in found:
+        if answer.key == "verdict":
+            yield from _wrapped(f"verdict: {answer.sentence.removeprefix('Verdict: ')}", "", "  ")
+            if answer.remedy:
+                yield f"  remedy: {answer.remedy}"
+
+
 def _scores(summary: Summary) -> Iterator[str]:
-    by = summary.facts.get("best_by", "")
+    by = summary.best_by
     if summary.scores:
         yield f"scores: {_score_line(summary.scores[-1])}"
         best = max(summary.scores, key=lambda score: score.values.get(by, 0.0))
         yield f"  best by {by}: {best.values.get(by, 0.0):.4f} at step {best.step:,}"
+    if summary.train_scores:
+        yield f"  {_score_line(summary.train_scores[-1])}"
     for score in summary.evaluations:
         yield f"  {_score_line(score)}"
 
@@ -91,52 +127,29 @@ def _score_line(score: Score) -> str:
     return f"{score.split} {values} at step {score.step:,} [{score.signature}]"
 
 
-def _checkpoint(summary: Summary) -> Iterator[str]:
-    held, cost = summary.checkpoint, summary.checkpoint_cost
-    if held is not None:
-        parts = ", ".join(
-            f"{name} {format_bytes(size)}" for name, size in held.bytes_by_part.items()
-        )
-        yield f"checkpoint: {format_bytes(held.total_bytes)} ({parts})"
-    if cost.num_saves or cost.num_failed:
-        begin = "checkpoints: " if held is None else "  "
-        yield begin + _saves(cost, summary.story.wall_seconds)
+def answer_lines(found: list[Answer]) -> Iterator[str]:
+    """Numbered, but for the verdict, which stands above them all."""
+    shown = [answer for answer in found if answer.key != "verdict"]
+    for number, answer in enumerate(shown, start=1):
+        if number > 1:
+            yield ""
+        yield f"{number:>2}. {answer.question}"
+        yield from _wrapped(answer.sentence, _INDENT, _INDENT)
+        if answer.figures.get("plot"):
+            yield f"{_INDENT}{answer.figures['plot']}"
+        if answer.how:
+            yield from _wrapped(f"measured: {answer.how}", _INDENT, f"{_INDENT}  ")
+        if answer.missing:
+            yield from _wrapped(f"missing: {answer.missing}", _INDENT, f"{_INDENT}  ")
+        if answer.remedy:
+            yield f"{_INDENT}remedy: {answer.remedy}"
 
 
-def _saves(cost: CheckpointCost, wall_seconds: float) -> str:
-    share = f"{100 * cost.stall_seconds / wall_seconds:.2f} %" if wall_seconds else "?"
-    failed = f", {cost.num_failed:,} failed" if cost.num_failed else ""
-    return (
-        f"{count_of(cost.num_saves, 'save')}{failed}: the run stood still for "
-        f"{format_seconds(cost.stall_seconds)} ({share}); "
-        f"written in the background in {format_seconds(cost.background_seconds)}"
-    )
-
-
-def _rate(summary: Summary) -> Iterator[str]:
-    try:
-        schedule = ScheduleSettings.model_validate(summary.settings.get("schedule", {}))
-    except ValueError:
-        return
-    scale = batch_scale(schedule, batch) if (batch := _global_batch(summary)) else 1.0
-    yield f"learning rate: {in_words(schedule, summary.settings.get('steps', 1), scale)}"
-
-
-def _global_batch(summary: Summary) -> int | None:
-    batch = summary.settings.get("batch") or {}
-    world_size = summary.facts.get("world_size") or 0
-    return batch.get("global") or (batch.get("per_device") or 0) * world_size or None
-
-
-def _data(summary: Summary) -> Iterator[str]:
-    card = summary.data
-    if card is None:
-        return
-    counts = ", ".join(f"{count:,} {split}" for split, count in card.num_by_split.items())
-    kind = " (a stand-in)" if card.is_stand_in else ""
-    yield f"data: {card.directory}{kind}: {counts} {card.noun}, {format_bytes(card.total_bytes)}"
-    if card.is_other:
-        yield "  it has been prepared anew since: the run was trained on something else"
+def _wrapped(text: str, first: str, rest: str) -> list[str]:
+    return wrap(
+        text, _WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def _machine(summary: Summary) -> Iterator[str]:

@@ -1,25 +1,51 @@
 """The figures of a run, computed from its directory alone. Pure data: no words, no layout."""
 
 import json
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from statistics import median, quantiles
 from typing import Any
 
-from paceline.data.card import read_card
-from paceline.data.places import data_directory
-from paceline.errors import UserError
+import numpy as np
+
 from paceline.recipe import read_settings
-from paceline.record import checkpoints as stored
-from paceline.record.reader import (
-    Event,
-    Story,
-    is_being_trained,
-    read_events,
-    read_story,
-    total_cpu_seconds,
+from paceline.record.columns import (
+    LongStory,
+    RankRecord,
+    StepColumns,
+    parsed,
+    rank_numbers,
+    read_rank,
+    tell,
 )
-from paceline.record.schema import CHECKPOINT, RunDirectory
+from paceline.record.reader import Event, Story, is_being_trained, require_run
+from paceline.record.schema import RunDirectory
+from paceline.report.checkpoint import (
+    CheckpointContents,
+    CheckpointCost,
+    checkpoint_cost,
+    newest_contents,
+)
+from paceline.report.data import DataCard, data_card
+from paceline.report.hosts import HostUse, read_hosts
+from paceline.report.verdict import Verdict, judge
+from paceline.report.world_times import WorldTimes, world_times
+from paceline.units import format_seconds
+
+_BYTES_OF_OTHER_RANKS = 8 << 20
+"""Read of the files of all ranks but the first, in all; what is more is read in windows."""
+
+_SECTIONS = ("batch", "schedule", "evaluate", "checkpoint", "target", "input")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user adds to what the run knows of itself."""
+
+    link_bits_per_second: float | None = None
+    price_per_hour: float | None = None
+    """Of one host."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +58,7 @@ class StepTimes:
     """5 % of steps are slower"""
     units_per_second: float
     """of the whole world, over training proper"""
+    slowest_seconds: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -40,41 +67,6 @@ class Score:
     split: str
     values: dict[str, float]
     signature: str
-
-
-@dataclass(frozen=True)
-class CheckpointContents:
-    path: Path
-    step: int
-    bytes_by_part: dict[str, int]
-    weights_sha256: str
-    num_weights: int
-
-    @property
-    def total_bytes(self) -> int:
-        return sum(self.bytes_by_part.values())
-
-
-@dataclass(frozen=True)
-class CheckpointCost:
-    num_saves: int
-    num_failed: int
-    stall_seconds: float
-    background_seconds: float
-
-
-@dataclass(frozen=True)
-class DataCard:
-    """The prepared data as it is now, which may not be what the run was trained on."""
-
-    directory: Path
-    noun: str
-    """What is counted, e.g. 'pictures'."""
-    num_by_split: dict[str, int]
-    total_bytes: float
-    is_stand_in: bool
-    is_other: bool
-    """Its fingerprint is not the one that the run was trained with."""
 
 
 @dataclass(frozen=True)
@@ -89,46 +81,193 @@ class Summary:
     cpu_seconds: float
     step_times: StepTimes | None
     scores: list[Score]
+    """On validation data, while training."""
+    train_scores: list[Score]
+    """The same measure on a part of the training data."""
     evaluations: list[Score]
     checkpoint: CheckpointContents | None
     checkpoint_cost: CheckpointCost
     data: DataCard | None
+    curves: StepColumns
+    lost: StepColumns
+    slowest: list[Event]
+    times: WorldTimes
+    verdict: Verdict
+    hosts: list[HostUse]
+    peak_flops: float | None
+    """Of all processes together."""
     warnings: list[str]
+    options: Options = field(default_factory=Options)
+
+    @property
+    def best_by(self) -> str:
+        return str(self.facts.get("best_by", ""))
+
+    @property
+    def world_size(self) -> int:
+        return int(self.facts.get("world_size") or self.environment.get("world_size") or 1)
+
+    @property
+    def num_hosts(self) -> int:
+        named = {host for host in self.times.hosts if host}
+        return int(self.facts.get("num_hosts") or len(named) or 1)
 
 
-def summarise(path: Path) -> Summary:
-    run = RunDirectory(path)
-    story = read_story(run)
-    begins = story.of_kind("begin")
-    steps = story.of_kind("steps")
-    step = max([event["step"] for event in [*begins[-1:], *steps]], default=0)
-    settings = read_settings(run.recipe)
+def summarise(path: Path, options: Options | None = None) -> Summary:
+    run = require_run(path)
+    settings = _settings(run)
+    records = _read_ranks(run)
+    launcher = list(parsed(_lines(run.launcher_events)))
+    long = tell(records[0], launcher)
+    story, facts = long.story, _facts(long.story)
+    times = world_times(long.kept, records, long.cutoffs)
     held, damages = newest_contents(run)
+    step = _step(story)
+    scores = [_score(event) for event in story.of_kind("score")]
     return Summary(
         run=path,
         settings=settings,
-        environment=_read_json(run.environment),
-        facts=begins[-1] if begins else {},
+        environment=_with_sections(_read_json(run.environment), ("libraries", "settings")),
+        facts=facts,
         story=story,
         step=step,
         reason=_reason(story, is_being_trained(run), step >= settings.get("steps", 0)),
-        cpu_seconds=total_cpu_seconds(run),
-        step_times=step_times(steps),
-        scores=[_score(event) for event in story.of_kind("score")],
-        evaluations=[_score(event) for event in read_events(run.evaluation_events)],
+        cpu_seconds=sum(_cpu_seconds(record, records[0]) for record in records),
+        step_times=step_times(long.kept),
+        scores=[score for score in scores if score.split != "train"],
+        train_scores=[score for score in scores if score.split == "train"],
+        evaluations=[_score(event) for event in parsed(_lines(run.evaluation_events))],
         checkpoint=held,
         checkpoint_cost=checkpoint_cost(story),
         data=data_card(settings.get("data"), held),
-        warnings=[*_told_warnings(story), *damages],
+        curves=long.kept,
+        lost=long.lost,
+        slowest=[s for s in records[0].slowest if s["step"] <= long.cutoffs[s["attempt"]]],
+        times=times,
+        verdict=judge(times, int(long.kept.total("num_steps"))),
+        hosts=read_hosts(run, {e["attempt"]: e["step"] for e in story.of_kind("begin")}),
+        peak_flops=_sum_of_known([record.facts.get("peak_flops") for record in records]),
+        warnings=[
+            *_told_warnings(story),
+            *_failures(launcher),
+            *_odd(records, long, facts),
+            *damages,
+        ],
+        options=options or Options(),
     )
 
 
+def _settings(run: RunDirectory) -> dict[str, Any]:
+    """The recipe as it is, except that what judgement looks into is sure to be there."""
+    settings = _with_sections(read_settings(run.recipe), _SECTIONS)
+    steps = settings.get("steps")
+    return {**settings, "steps": steps if isinstance(steps, int) else 0}
+
+
+def _with_sections(content: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    wrong = [name for name in names if not isinstance(content.get(name, {}), dict)]
+    return {name: value for name, value in content.items() if name not in wrong}
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().splitlines()
+    except OSError:
+        return []
+
+
+def _read_ranks(run: RunDirectory) -> list[RankRecord]:
+    """The first that is there in full; the others as far as who waits for whom asks for."""
+    numbers = rank_numbers(run)
+    if not numbers:
+        return [read_rank(run, 0)]
+    share = _BYTES_OF_OTHER_RANKS // max(len(numbers) - 1, 1)
+    others = [read_rank(run, rank, most_bytes=share) for rank in numbers[1:]]
+    return [read_rank(run, numbers[0]), *others]
+
+
+def _facts(story: Story) -> dict[str, Any]:
+    """What the last attempt said of itself, without what cannot be."""
+    begins = story.of_kind("begin")
+    return {k: v for k, v in begins[-1].items() if _is_likely(k, v)} if begins else {}
+
+
+def _is_likely(name: str, value: Any) -> bool:
+    if name in ("unit", "best_by", "device", "host"):
+        return isinstance(value, str)
+    if name in ("world_size", "num_hosts", "num_parameters", "gradient_bytes", "loader_workers"):
+        return isinstance(value, int) and value >= 0
+    if name in ("flops_per_unit", "peak_flops"):
+        return isinstance(value, int | float) and math.isfinite(value) and value > 0
+    return True
+
+
+def _step(story: Story) -> int:
+    begins, steps = story.of_kind("begin"), story.of_kind("steps")
+    return int(max([event["step"] for event in [*begins[-1:], *steps]], default=0))
+
+
+def _cpu_seconds(record: RankRecord, first: RankRecord) -> float:
+    """Processor time of one process over all attempts, lost work included."""
+    others = sum(event.get("cpu_seconds") or 0.0 for event in record.events)
+    in_steps = record.steps.total("cpu_seconds")
+    num_read = record.steps.total("num_steps")
+    if record.share_read < 1 and num_read:
+        in_steps *= first.steps.total("num_steps") / num_read
+    return float(others + in_steps)
+
+
+def _sum_of_known(values: list[Any]) -> float | None:
+    known = [float(value) for value in values if _is_likely("peak_flops", value)]
+    return sum(known) * len(values) / len(known) if known else None
+
+
 def _told_warnings(story: Story) -> list[str]:
-    warnings = [str(event["text"]) for event in story.of_kind("warning")]
+    warnings = [str(event.get("text", "?")) for event in story.of_kind("warning")]
     num_lost = sum(event.get("num_lost", 0) for event in [*story.events, *story.lost])
     if num_lost:
         warnings.append(f"the disk was full: events that could not be written: {num_lost:,}")
     return warnings
+
+
+def _failures(launcher: list[Event]) -> list[str]:
+    """Why attempts failed, as the launcher of several hosts saw it."""
+    return [
+        f"attempt {event['attempt']} ended: {event['text']}"
+        for event in launcher
+        if event["kind"] == "exit" and event.get("code") and event.get("text")
+    ]
+
+
+def _odd(records: list[RankRecord], long: LongStory, facts: dict[str, Any]) -> list[str]:
+    """What is strange about the record itself, so that its figures are read with care."""
+    found = []
+    there = {record.rank for record in records}
+    missing = [rank for rank in range(int(facts.get("world_size") or 0)) if rank not in there]
+    if missing and there and facts:
+        named = ", ".join(str(rank) for rank in missing[:8])
+        found.append(
+            f"no events of {'rank' if len(missing) == 1 else 'ranks'} {named}: "
+            "what they did and who waited for them is not known"
+        )
+    for step, seconds in long.jumps[:3]:
+        way = "forward" if seconds > 0 else "back"
+        found.append(
+            f"before step {step:,} the clock on the wall went {format_seconds(abs(seconds))} "
+            f"{way} at once (it was set, or the machine slept); that is not counted"
+        )
+    return found + _overlaps(long.story)
+
+
+def _overlaps(story: Story) -> list[str]:
+    spans = [(a.started, a.ended, a.number) for a in story.attempts if a.started is not None]
+    spans.sort()
+    return [
+        f"attempts {one} and {other} ran at the same time for "
+        f"{format_seconds(min(ended, other_ended) - begun)}: both are counted"
+        for (_, ended, one), (begun, other_ended, other) in pairwise(spans)
+        if min(ended, other_ended) - begun > 1
+    ]
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -156,110 +295,21 @@ def _reason(story: Story, is_running: bool | None, is_complete: bool) -> str:
     return "running" if is_running else "killed"
 
 
-def step_times(steps: list[Event]) -> StepTimes | None:
-    seconds = [second for event in steps for second in event.get("step_seconds", [])]
-    if not seconds:
+def step_times(steps: StepColumns) -> StepTimes | None:
+    seconds = steps.step_seconds
+    if not len(seconds):
         return None
-    # "inclusive", because the usual method guesses beyond few values, even below zero.
-    ordered = (
-        quantiles(seconds, n=20, method="inclusive") if len(seconds) > 1 else [seconds[0]] * 19
-    )
-    num_units = sum(event["num_units"] for event in steps)
-    return StepTimes(
-        len(seconds), median(seconds), ordered[0], ordered[-1], num_units / max(sum(seconds), 1e-9)
-    )
+    low, middle, high = (float(value) for value in np.percentile(seconds, [5, 50, 95]))
+    units = steps.total("num_units") / max(float(seconds.sum(dtype=np.float64)), 1e-9)
+    return StepTimes(len(seconds), middle, low, high, units, float(seconds.max()))
 
 
 def _score(event: Event) -> Score:
-    return Score(event["step"], event["split"], event["scores"], event.get("signature", ""))
-
-
-def checkpoint_cost(story: Story) -> CheckpointCost:
-    saves = story.of_kind("checkpoint")
-    failed = [event for event in story.of_kind("warning") if event.get("failed_save")]
-    return CheckpointCost(
-        num_saves=len(saves),
-        num_failed=len(failed),
-        stall_seconds=story.phases.get(CHECKPOINT, 0.0),
-        background_seconds=sum(event["write_seconds"] for event in saves),
+    values = event.get("scores")
+    numbers = values if isinstance(values, dict) else {}
+    return Score(
+        int(event.get("step", 0)),
+        str(event.get("split", "?")),
+        {name: float(v) for name, v in numbers.items() if isinstance(v, int | float)},
+        str(event.get("signature", "")),
     )
-
-
-def newest_contents(run: RunDirectory) -> tuple[CheckpointContents | None, list[str]]:
-    """The newest checkpoint whose files look whole, and what is wrong with newer ones."""
-    problems: list[str] = []
-    for checkpoint in reversed(stored.all_checkpoints(run.checkpoints)):
-        try:
-            return contents(checkpoint), problems
-        except UserError as error:
-            problems.append(f"damaged checkpoint: {error.what}")
-    return None, problems
-
-
-def contents(checkpoint: Path) -> CheckpointContents:
-    """What a checkpoint holds, by bytes, from its manifest and the headers of its files.
-
-    Damage that shows in sizes and headers is a UserError; contents are not hashed, which takes
-    seconds for a big model.
-    """
-    manifest = stored.read_manifest(checkpoint)
-    older = "an older checkpoint may be whole: see the run's checkpoints directory"
-    try:
-        for name, entry in manifest["files"].items():
-            if problem := stored.size_damage(checkpoint / name, entry):
-                raise UserError(problem, older)
-        tensors = stored.stored_tensors(checkpoint / stored.WEIGHTS)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{checkpoint / stored.WEIGHTS} cannot be read: {error}", older) from error
-    sizes = {name: entry["bytes"] for name, entry in manifest["files"].items()}
-    parts = {
-        "weights": sizes.pop(stored.WEIGHTS, 0),
-        "averaged weights": sizes.pop(stored.AVERAGE, 0),
-        "optimizer state": sizes.pop(stored.OPTIMIZER, 0),
-        "the rest": sum(sizes.values()) + (checkpoint / stored.MANIFEST).stat().st_size,
-    }
-    return CheckpointContents(
-        path=checkpoint,
-        step=stored.step_of(checkpoint),
-        bytes_by_part={name: size for name, size in parts.items() if size},
-        weights_sha256=manifest["weights_sha256"],
-        num_weights=sum(_num_elements(tensor.shape) for tensor in tensors),
-    )
-
-
-def _num_elements(shape: tuple[int, ...]) -> int:
-    count = 1
-    for side in shape:
-        count *= side
-    return count
-
-
-def data_card(named: Any, held: CheckpointContents | None) -> DataCard | None:
-    """What the data directory says of itself, where it is still to be found."""
-    try:
-        directory = data_directory(str(named))
-        card = read_card(directory)
-        splits = [(name, _num_samples(split)) for name, split in card["splits"].items()]
-        return DataCard(
-            directory=directory,
-            noun=splits[0][1][0],
-            num_by_split={name: count for name, (_, count) in splits},
-            total_bytes=1e6 * float(card["total_mb"]),
-            is_stand_in=bool(card.get("stand_in")),
-            is_other=_trained_with(held) not in (None, card.get("fingerprint")),
-        )
-    except (UserError, OSError, RuntimeError, LookupError, TypeError, ValueError, AttributeError):
-        return None  # cards belong to workloads, and a report does not fail over one
-
-
-def _num_samples(split: dict[str, Any]) -> tuple[str, int]:
-    """Workloads name what they count: `num_pictures`, `num_pairs`. It comes first."""
-    counts = [(name, count) for name, count in split.items() if name.startswith("num_")]
-    name, count = counts[0]
-    return name.removeprefix("num_").replace("_", " "), int(count)
-
-
-def _trained_with(held: CheckpointContents | None) -> str | None:
-    progress = _read_json(held.path / stored.STATE).get("progress") if held else None
-    found = progress.get("data_fingerprint") if isinstance(progress, dict) else None
-    return str(found) if found else None

@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from paceline.recipe import CheckpointSettings
 from paceline.record import checkpoints as stored
 from paceline.record.schema import RunDirectory
+from paceline.train.practice import pause_disk
 from paceline.train.state import (
     Tensors,
     TrainState,
@@ -33,6 +34,9 @@ from paceline.train.state import (
     weight_tensors,
 )
 from paceline.world import World
+
+_STORAGE_SECONDS = 120.0
+_AWAY = (errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.ETIMEDOUT, errno.ENODEV)
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class CheckpointSaver:
         self._note = note
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
+        self._had_recipe = run.exists()
         self.last_saved_step: int | None = None
         self.problem: str | None = None
         _remove_leftovers(run.checkpoints)
@@ -97,7 +102,8 @@ class CheckpointSaver:
     def _write(self, snapshot: Snapshot) -> None:
         began = time.perf_counter()
         try:
-            final = write_checkpoint(self._run.checkpoints, snapshot)
+            pause_disk()
+            final = self._write_patiently(snapshot)
             self.last_saved_step, self.problem = snapshot.step, None
             self._tidy(snapshot)
         except (OSError, SafetensorError) as error:
@@ -112,6 +118,23 @@ class CheckpointSaver:
             write_seconds=round(time.perf_counter() - began, 6),
         )  # fmt: skip
 
+    def _write_patiently(self, snapshot: Snapshot) -> Path:
+        """Shared storage that goes away for a while comes back; meanwhile nothing may be written
+        to where it was, which is another disk now."""
+        until = time.monotonic() + _STORAGE_SECONDS
+        while True:
+            try:
+                if not self._is_there():
+                    raise FileNotFoundError(errno.ENOENT, "it is not there", str(self._run.path))
+                return write_checkpoint(self._run.checkpoints, snapshot)
+            except (OSError, SafetensorError) as error:
+                if not _may_pass(error, self._is_there()) or time.monotonic() > until:
+                    raise
+                time.sleep(1)
+
+    def _is_there(self) -> bool:
+        return self._run.exists() if self._had_recipe else self._run.path.is_dir()
+
     def _tidy(self, snapshot: Snapshot) -> None:
         """Point `best` at the best one, and remove what is neither recent nor best."""
         checkpoints = self._run.checkpoints
@@ -122,6 +145,11 @@ class CheckpointSaver:
         for checkpoint in stored.all_checkpoints(checkpoints):
             if checkpoint not in kept and stored.step_of(checkpoint) != best:
                 _remove(checkpoint)
+
+
+def _may_pass(error: Exception, is_there: bool) -> bool:
+    """Whether the storage is away, rather than full or forbidden."""
+    return not is_there or (isinstance(error, OSError) and error.errno in _AWAY)
 
 
 def write_checkpoint(directory: Path, snapshot: Snapshot) -> Path:

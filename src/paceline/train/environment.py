@@ -57,6 +57,7 @@ def describe(recipe: Recipe, world: World) -> dict[str, Any]:
         "settings": {name: os.environ[name] for name in SPEED_VARIABLES if name in os.environ},
         "seed": recipe.seed,
         "git": _git_state(),
+        "hosts": json.loads(os.environ.get("PACELINE_HOSTS", "[]")),
     }
 
 

@@ -1,8 +1,14 @@
 """When a run must stop itself: a loss that is not finite, or that has left for good."""
 
 import math
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from paceline.errors import UserError
+from paceline.record.phases import PhaseClock
+from paceline.record.schema import START_UP
 from paceline.train.state import Progress
 
 _SMOOTHING = 0.98  # about the last 50 steps: one bad batch is not divergence
@@ -34,3 +40,32 @@ def lost(problem: str, step: int, rate: float, last_good: str | None) -> LossErr
         "lower schedule.rate, lengthen schedule.warmup_steps or set optimizer.clip_norm, then go "
         "on from the last good checkpoint with the same command",
     )
+
+
+_NO_MEMORY = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "out of memory",
+    "not enough memory",
+    "bad_alloc",
+    "memoryerror",
+)
+
+
+@contextmanager
+def naming_lack_of_memory(rank: int, micro: int | None, clock: PhaseClock) -> Iterator[None]:
+    """Say which process of which host is out of memory and what helps: doing it again does not."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        said = str(error).lower()
+        if not isinstance(error, MemoryError) and not any(words in said for words in _NO_MEMORY):
+            raise
+        host = os.environ.get("PACELINE_HOST", socket.gethostname())
+        now = f" (now {micro})" if micro else ""
+        raise UserError(
+            f"rank {rank} on {host} is out of memory, in {clock.failed_in or START_UP}: "
+            f"{str(error).partition(chr(10))[0] or 'no memory left'}",
+            f"lower batch.micro{now} or evaluate.batch, or start fewer processes on that host "
+            "(--procs); then go on with the same command",
+        ) from error

@@ -10,9 +10,14 @@ from paceline.recipe import Recipe
 from paceline.record.checkpoints import checkpoint_name
 from paceline.record.schema import CHECKPOINT, EVALUATE, INPUT, NETWORK, RunDirectory
 from paceline.schedule import batch_scale, rate_at
+from paceline.train import practice
 from paceline.train.checkpoint import CheckpointSaver, restore
+from paceline.train.flops import measure_peak
 from paceline.train.guard import lost, watch_loss
+from paceline.train.input import Input
+from paceline.train.probes import ProbeThread, find_place, start_probes
 from paceline.train.recorder import Recorder
+from paceline.train.start import begin
 from paceline.train.state import TrainState, build_state
 from paceline.train.step import Stepper, plan_step
 from paceline.workload import Workload
@@ -29,9 +34,11 @@ class Trainer:
         self.recorder = Recorder(run, recipe.log, world, workload.unit)
         self.state = build_state(recipe, workload.build_model(), world)
         self.saver = (
-            CheckpointSaver(run, recipe.checkpoint, self.recorder.note) if world.is_first else None
+            CheckpointSaver(run, recipe.checkpoint, self.recorder.note) if world.saves else None
         )
         self.stepper = Stepper(recipe, workload, self.state, world, self.recorder.clock)
+        self.input = Input(workload, world, self.recorder.clock, self.recorder.note)
+        self.probes: ProbeThread | None = None
         self._last_save = time.monotonic()
 
     def restore(self) -> None:
@@ -47,6 +54,8 @@ class Trainer:
                 "name the old data with data=DIR, or another --run to begin anew",
             )
         progress.data_fingerprint = fingerprint
+        if progress.step == 0 and (text := begin(self.recipe, self.state.network, self.world)):
+            self.recorder.note("start", step=0, text=text)
 
     def train(self, stop_asked: Callable[[], bool]) -> str:
         """Step until done or told to stop; the reason why it ended."""
@@ -54,12 +63,13 @@ class Trainer:
         while progress.step < self.recipe.steps:
             plan = plan_step(self.workload, progress.position, self.world)
             with recorder.clock.phase(INPUT):
-                batches = [self.workload.micro_batch(index) for index in plan.mine]
+                batches = self.input.take(plan)
             step = progress.step + 1
             rate = self._rate(step)
             result = self.stepper.step(plan, batches, rate, recorder.ends_interval(step))
             progress.step, progress.position = step, plan.indices.stop
             recorder.add_step(step, rate, result)
+            self.input.after_step(step, plan)
             stop, save_now = self._agree(stop_asked())
             ends = stop or step == self.recipe.steps
             evaluate = self._evaluation_is_due(step)
@@ -104,7 +114,8 @@ class Trainer:
             if problem:
                 self.recorder.note("warning", step=step, text=problem)
                 raise lost(problem, step, rate, self._last_good())
-        self.recorder.write_steps(self.recipe.steps, self.workload.epochs_at(progress.position))
+        epochs = self.workload.epochs_at(progress.position)
+        self.recorder.write_steps(self.recipe.steps, epochs, self.stepper.take_measures())
 
     def _last_good(self) -> str | None:
         if self.saver is not None:
@@ -115,8 +126,12 @@ class Trainer:
     def _evaluate(self, step: int) -> None:
         progress = self.state.progress
         with self.recorder.clock.phase(EVALUATE):
-            scores = self.workload.evaluate(self.state.scored_network, "validation", self.world)
-        self.recorder.score(step, "validation", scores)
+            network, world = self.state.scored_network, self.world
+            scores = self.workload.evaluate(network, "validation", world)
+            self.recorder.score(step, "validation", scores)
+            if self.recipe.evaluate.train_samples != 0:
+                seen = self.workload.evaluate_training(network, world)
+                self.recorder.score(step, "train", seen)
         score = scores.values[self.workload.best_by]
         if progress.best_score is None or score > progress.best_score:
             progress.best_score, progress.best_step = score, step
@@ -132,11 +147,47 @@ class Trainer:
         plan = plan_step(self.workload, self.state.progress.position, self.world)
         self.stepper.rehearse(plan, [self.workload.micro_batch(index) for index in plan.mine])
 
+    def look_around(self) -> dict[str, Any]:
+        """Where this process runs and what it could do; from here on the host is probed."""
+        self.recorder.open_board(self.state.progress.step)
+        place = find_place(self.world)
+        facts = {
+            **place.facts(),
+            "flops_per_unit": self._count_flops(),
+            "peak_flops": measure_peak(self.world.device, self.recipe.precision),
+        }
+        if self.world.is_first and practice.asked():
+            text = f"slowed down on purpose: {practice.VARIABLE}={practice.asked()}"
+            self.recorder.note("warning", step=self.state.progress.step, text=text)
+        self.stepper.take_measures()  # what start-up gave to the network is no step's
+        self.probes = start_probes(
+            self.run,
+            place,
+            self.recipe.log.probe_seconds,
+            lambda: self.state.progress.step,
+            self.recorder.note,
+        )
+        self.input.start(self.state.progress, self.recipe.steps)
+        return {**facts, "loader_workers": self.input.num_workers}
+
+    def _count_flops(self) -> float | None:
+        """By the first process for all."""
+        flops = None
+        if self.world.is_first:
+            plan = plan_step(self.workload, self.state.progress.position, self.world)
+            batch = self.workload.micro_batch(plan.mine[0])
+            flops = self.stepper.flops_per_unit(plan, batch)
+        sent: float | None = self.world.send_value(flops)
+        return sent
+
     def finish(self, reason: str) -> None:
         """Wait for the last save and close the records; a lost last save is the user's to know."""
+        self.input.close()
         if self.saver is not None:
             with self.recorder.clock.phase(CHECKPOINT):
                 self.saver.close()
+        if self.probes is not None:
+            self.probes.stop()
         self.recorder.end(self.state.progress.step, reason)
         if self.saver is not None and self.saver.problem and reason in ("finished", "stopped"):
             raise UserError(self.saver.problem, "free some space, then go on with the same command")

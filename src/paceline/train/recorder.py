@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from paceline.recipe import LogSettings
-from paceline.record.phases import PhaseClock
 from paceline.record.schema import START_UP, RunDirectory
 from paceline.record.writer import EventFile
-from paceline.train.step import StepResult
+from paceline.train.device_clock import settle
+from paceline.train.practice import clock_of
+from paceline.train.scalars import Scalars
+from paceline.train.step import Measures, StepResult
 from paceline.units import format_seconds, plural
 from paceline.workload import Scores
 from paceline.world import World
@@ -20,17 +22,23 @@ class Recorder:
     """One per process. Every process writes its events; the first one also shows progress."""
 
     def __init__(self, run: RunDirectory, settings: LogSettings, world: World, unit: str) -> None:
-        self.clock = PhaseClock()
+        self.clock = clock_of(world.rank)
         self.events = EventFile(run.rank_events(world.rank), this_attempt())
         self._settings = settings
         self._is_first = world.is_first
         self._pending: list[tuple[int, float, StepResult]] = []
         self._step_seconds: list[float] = []
-        self._last_step_ended = time.perf_counter()
+        self._slowest: dict[str, Any] = {}
+        self._start_step()
         self._cpu_seconds = 0.0
         self._board: Any = None
         self.line = ProgressLine(settings.show_seconds, unit) if world.is_first else None
         self._tensorboard = run.tensorboard
+
+    def open_board(self, step: int) -> None:
+        """Takes a moment, so it is done while the others still start as well."""
+        if self._is_first:
+            self._board = open_tensorboard(self._tensorboard, step)
 
     def begin(self, step: int, position: int, launched_at: float, facts: dict[str, Any]) -> None:
         """The loop starts now; what came before, back to the launcher's start, is start-up."""
@@ -45,15 +53,22 @@ class Recorder:
             cpu_seconds=self._take_cpu_seconds(),
             **facts,
         )
-        self._last_step_ended = time.perf_counter()
-        if self._is_first:
-            self._board = open_tensorboard(self._tensorboard, step)
+        self._start_step()
 
     def add_step(self, step: int, rate: float, result: StepResult) -> None:
-        now = time.perf_counter()
-        self._step_seconds.append(round(now - self._last_step_ended, 6))
-        self._last_step_ended = now
+        before, since = self._phases_before, self._last_step_ended
+        self._start_step()
+        seconds = round(self._last_step_ended - since, 6)
+        if seconds > self._slowest.get("seconds", -1.0):
+            spent = {k: round(v - before.get(k, 0.0), 6) for k, v in self._phases_before.items()}
+            phases = {name: value for name, value in spent.items() if value}
+            self._slowest = {"step": step, "seconds": seconds, "phases": phases}
+        self._step_seconds.append(seconds)
         self._pending.append((step, rate, result))
+
+    def _start_step(self) -> None:
+        self._phases_before = self.clock.totals()
+        self._last_step_ended = time.perf_counter()
 
     def ends_interval(self, step: int) -> bool:
         return step % self._settings.every_steps == 0
@@ -62,13 +77,13 @@ class Recorder:
         """(step, rate, loss) of the steps not yet written; on CUDA this waits for the device."""
         return [(step, rate, float(result.loss)) for step, rate, result in self._pending]
 
-    def write_steps(self, total_steps: int, epochs: float) -> None:
+    def write_steps(self, total_steps: int, epochs: float, measures: Measures) -> None:
         """One event line for all steps since the last."""
         if not self._pending:
             return
         losses = [float(result.loss) for _, _, result in self._pending]
         step, rate, result = self._pending[-1]
-        phases = self.clock.take()
+        phases = settle(self.clock.take(), measures.device_seconds)
         seconds = sum(phases.values())
         num_units = sum(result.num_units for _, _, result in self._pending)
         fields = {
@@ -82,11 +97,14 @@ class Recorder:
             "step_seconds": self._step_seconds,
             "cpu_seconds": self._take_cpu_seconds(),
             "epochs": round(epochs, 4),
+            "reduced_bytes": measures.reduced_bytes,
+            "collective_bytes": measures.collective_bytes,
+            "slowest_step": self._slowest,
         }
         if result.gradient_norm is not None:
             fields["gradient_norm"] = float(result.gradient_norm)
         self.events.write("steps", **fields)
-        self._pending, self._step_seconds = [], []
+        self._pending, self._step_seconds, self._slowest = [], [], {}
         self._show_steps(fields, total_steps)
 
     def _take_cpu_seconds(self) -> float:
@@ -121,8 +139,7 @@ class Recorder:
             signature=scores.signature,
             samples=list(scores.samples),
         )
-        # The time of an evaluation is not part of any step.
-        self._last_step_ended = time.perf_counter()
+        self._start_step()  # the time of an evaluation is not part of any step
         if self._board is not None:
             for name, value in scores.values.items():
                 self._board.add_scalar(f"{split}/{name}", value, step)
@@ -135,13 +152,16 @@ class Recorder:
                 self.line.say(f"  {sample}")
 
     def saved_aside(self) -> None:
-        self._last_step_ended = time.perf_counter()
+        self._start_step()
 
     def note(self, kind: str, **fields: Any) -> None:
         """An event without phases; also called from the saver's thread."""
         self.events.write(kind, **fields)
         if kind == "warning" and self.line is not None:
             self.line.say(f"warning: {fields['text']}")
+        is_news = kind == "start" or (kind == "input" and not fields["is_limit"])
+        if is_news and self.line is not None:
+            self.line.say(fields["text"])
 
     def end(self, step: int, reason: str, **fields: Any) -> None:
         phases = self.clock.take()
@@ -167,10 +187,8 @@ def this_attempt() -> int:
 
 
 def open_tensorboard(directory: Path, step: int) -> Any:
-    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  (slow to import)
-
     # TensorBoard drops points of a lost attempt from this step on, so curves continue cleanly.
-    return SummaryWriter(str(directory), purge_step=step + 1)
+    return Scalars(directory, purge_step=step + 1)
 
 
 class ProgressLine:

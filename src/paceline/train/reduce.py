@@ -9,12 +9,17 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from paceline.train.device_clock import DeviceMarks
+from paceline.world import Traffic
+
 
 @dataclass
 class ReductionWatch:
     """Filled during backward. Communication can only be hidden until the last bucket is ready;
     what backward still takes from then on is waiting."""
 
+    traffic: Traffic
+    marks: DeviceMarks
     last_bucket_ready: float = 0.0
     reduced_bytes: int = 0
 
@@ -25,12 +30,23 @@ class ReductionWatch:
     def start_step(self) -> None:
         self.last_bucket_ready = 0.0
 
+    def take_reduced_bytes(self) -> int:
+        taken, self.reduced_bytes = self.reduced_bytes, 0
+        return taken
 
-def watch_reduction(model: nn.Module) -> ReductionWatch:
-    watch = ReductionWatch()
+
+def watch_reduction(model: nn.Module, traffic: Traffic, marks: DeviceMarks) -> ReductionWatch:
+    watch = ReductionWatch(traffic, marks)
     if isinstance(model, DistributedDataParallel):
         model.register_comm_hook(watch, _watched_all_reduce)
     return watch
+
+
+def lay_out_buckets(model: nn.Module) -> None:
+    """What DDP does in the forward pass after the first backward: agree with the others on a new
+    layout. Done ahead, or the first step would wait for the slowest process inside of compute."""
+    if isinstance(model, DistributedDataParallel):
+        model.reducer._rebuild_buckets()
 
 
 def _watched_all_reduce(
@@ -39,7 +55,9 @@ def _watched_all_reduce(
 ) -> torch.futures.Future[torch.Tensor]:
     buffer = bucket.buffer()
     watch.reduced_bytes += buffer.numel() * buffer.element_size()
+    watch.traffic.add("all_reduce", buffer)
     watch.last_bucket_ready = time.perf_counter()
+    watch.marks.mark("ready")
     everyone = dist.group.WORLD
     assert everyone is not None  # noqa: S101  (DDP exists only in a group)
     return allreduce_hook(everyone, bucket)

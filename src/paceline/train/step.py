@@ -6,7 +6,7 @@ world, so ragged batches, accumulation and any number of processes give one and 
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,7 +17,9 @@ from paceline.models.norm import absorb_statistics, take_statistics
 from paceline.recipe import Recipe
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE, NETWORK, OPTIMIZER
-from paceline.train.reduce import watch_reduction
+from paceline.train.device_clock import DeviceMarks
+from paceline.train.flops import count_flops
+from paceline.train.reduce import lay_out_buckets, watch_reduction
 from paceline.train.state import TrainState, set_rate
 from paceline.workload import Workload
 from paceline.world import World, without_reduction
@@ -41,6 +43,15 @@ class StepResult:
     num_units: int
 
 
+@dataclass(frozen=True)
+class Measures:
+    """What the steps since the last log line gave to the network, and the device's own times."""
+
+    reduced_bytes: int = 0
+    collective_bytes: dict[str, int] = field(default_factory=dict)
+    device_seconds: dict[str, float] = field(default_factory=dict)
+
+
 def plan_step(workload: Workload, position: int, world: World) -> StepPlan:
     count = workload.micro_batches_per_step(world.size)
     indices = range(position, position + count)
@@ -56,18 +67,22 @@ class Stepper:
     ) -> None:
         self.recipe, self.workload, self.state, self.world = recipe, workload, state, world
         self.clock = clock
-        self.watch = watch_reduction(state.model)
+        self.marks = DeviceMarks(world.device)
+        self.watch = watch_reduction(state.model, world.traffic, self.marks)
 
     def step(
         self, plan: StepPlan, batches: Sequence[Any], rate: float, want_norm: bool
     ) -> StepResult:
         with self.clock.phase(COMPUTE):
+            self.marks.mark("begin")
             loss_sum = self.forward_backward(plan, batches)
         self.clock.move(self.watch.waited_seconds(), COMPUTE, NETWORK)
         with self.clock.phase(NETWORK):
             loss = self._combine(loss_sum, plan)
+            self.marks.mark("reduced")
         with self.clock.phase(OPTIMIZER):
             norm = self._update(rate, want_norm)
+            self.marks.end_step()
         return StepResult(loss, norm, plan.num_units)
 
     def forward_backward(self, plan: StepPlan, batches: Sequence[Any]) -> torch.Tensor:
@@ -118,8 +133,32 @@ class Stepper:
         first backward, and with four or more processes the order of summation follows the layout:
         without this, the first step after a restart would round differently."""
         self.forward_backward(plan, batches)
+        lay_out_buckets(self.state.model)
+        self._forget()
+
+    def _forget(self) -> None:
         take_statistics(self.state.network)
         self.state.optimizer.zero_grad(set_to_none=True)
+
+    def flops_per_unit(self, plan: StepPlan, batch: Any) -> float | None:
+        """Counted on one micro-batch whose gradients are thrown away. The bare network, because a
+        wrapped one may talk to the others; and not compiled, because compiled code is not seen."""
+
+        def work() -> None:
+            with self._precision():
+                loss_sum = self.workload.loss(self.state.network, batch)
+            torch.autograd.backward(loss_sum)
+
+        counted = None if self.recipe.compile else count_flops(work)
+        self._forget()
+        return counted / self.workload.num_units(plan.mine[0]) if counted else None
+
+    def take_measures(self) -> Measures:
+        return Measures(
+            reduced_bytes=self.watch.take_reduced_bytes(),
+            collective_bytes=self.world.traffic.take(),
+            device_seconds=self.marks.take_seconds(),
+        )
 
 
 def gradient_norm(network: nn.Module, clip: float | None) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 import torch
 
-from paceline.recipe import Cifar10Recipe, NmtRecipe, Recipe
+from paceline.recipe import Cifar10Recipe, ImagenetRecipe, NmtRecipe, Recipe
 from paceline.workload import Workload
 
 
@@ -12,6 +12,10 @@ def open_workload(recipe: Recipe, device: torch.device) -> Workload:
         from paceline.workloads.cifar10 import Cifar10  # noqa: PLC0415
 
         return Cifar10(recipe, device)
+    if isinstance(recipe, ImagenetRecipe):
+        from paceline.workloads.imagenet import Imagenet  # noqa: PLC0415
+
+        return Imagenet(recipe, device)
     if isinstance(recipe, NmtRecipe):
         from paceline.workloads.nmt import Nmt  # noqa: PLC0415
 

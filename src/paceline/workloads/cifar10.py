@@ -19,6 +19,8 @@ from paceline.workloads.networks import cifar10_network
 from paceline.world import World
 
 FULL_SIZE = 32
+NUM_TRAIN_SCORED = 1000
+"""Training pictures that are scored beside validation, unless the recipe says how many."""
 
 
 @dataclass(frozen=True)
@@ -113,31 +115,64 @@ class Cifar10:
             label_smoothing=self.recipe.label_smoothing,
         )
 
-    @torch.inference_mode()
     def evaluate(self, model: nn.Module, split: str, world: World, final: bool = False) -> Scores:
-        pictures = cifar10.open_split(self.directory, split)
+        whole = range(len(cifar10.open_split(self.directory, split).labels))
+        return self._score(model, split, whole, world)
+
+    def evaluate_training(self, model: nn.Module, world: World) -> Scores:
+        wanted = self.recipe.evaluate.train_samples
+        part = order.fixed_part(
+            len(self.train.labels), NUM_TRAIN_SCORED if wanted is None else wanted
+        )
+        return self._score(model, "train", part, world)
+
+    @torch.inference_mode()
+    def _score(self, model: nn.Module, split: str, numbers: range, world: World) -> Scores:
+        pictures = self.train if split == "train" else cifar10.open_split(self.directory, split)
         sums = torch.zeros(3, dtype=torch.float64, device=self.device)
         size = self.recipe.evaluate.batch
-        starts = range(0, len(pictures.labels), size)
+        starts = range(0, len(numbers), size)
         model.eval()
         for start in starts[world.rank :: world.size]:
-            batch = self._on_device(
-                pictures.images[start : start + size], pictures.labels[start : start + size]
-            )
+            some = numbers[start : start + size]
+            here = slice(some.start, some.stop, some.step)
+            batch = self._on_device(pictures.images[here], pictures.labels[here])
             sums += self._sums_of(model, batch)
         model.train()
         loss, num_right, num = world.add_up(sums).tolist()
-        signature = f"{split}:{int(num)} pictures|mirror:{'yes' if self.recipe.mirror else 'no'}"
+        mirror = "yes" if self.recipe.mirror else "no"
+        moved = f"|shift:{self.recipe.shift}" if self.recipe.shift else ""
+        signature = f"{split}:{int(num)} pictures|mirror:{mirror}{moved}"
         return Scores({"top1": num_right / num, "loss": loss / num}, signature)
 
     def _sums_of(self, model: nn.Module, batch: PictureBatch) -> torch.Tensor:
-        pictures = self._normalised(batch.pictures)
-        logits = model(pictures).float()
-        if self.recipe.mirror:
-            logits = (logits + model(pictures.flip(3)).float()) / 2
+        logits = self._logits(model, self._normalised(batch.pictures))
         losses = F.cross_entropy(logits, batch.labels, reduction="none").double()
         right = (logits.argmax(1) == batch.labels).double()
         return torch.stack([losses.sum(), right.sum(), torch.ones_like(right).sum()])
+
+    def _logits(self, model: nn.Module, pictures: torch.Tensor) -> torch.Tensor:
+        """Averaged over the views the recipe asks for; the untouched one counts as much as both
+        moved ones together."""
+        logits = self._of_both_sides(model, pictures)
+        if not self.recipe.shift:
+            return logits
+        moved = [self._of_both_sides(model, view) for view in shifted(pictures, self.recipe.shift)]
+        return logits / 2 + (moved[0] + moved[1]) / 4
+
+    def _of_both_sides(self, model: nn.Module, pictures: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = model(pictures).float()
+        if self.recipe.mirror:
+            logits = (logits + model(pictures.flip(3)).float()) / 2
+        return logits
+
+
+def shifted(pictures: torch.Tensor, pixels: int) -> list[torch.Tensor]:
+    """The pictures moved up left and down right, the edge filled by reflection."""
+    padded = F.pad(pictures, (pixels,) * 4, mode="reflect")
+    height, width = pictures.shape[2:]
+    views = [padded[:, :, at : at + height, at : at + width] for at in (0, 2 * pixels)]
+    return [view.contiguous(memory_format=torch.channels_last) for view in views]
 
 
 def resized(pictures: torch.Tensor, size: int) -> torch.Tensor:

@@ -5,14 +5,24 @@ from typing import Protocol
 from torch import nn
 
 from paceline.models.fastnet import FastNet
+from paceline.models.imagenet_resnet import ImagenetResNet
 from paceline.models.resnet import CifarResNet
 from paceline.models.sizes import TransformerShape, named_shape
-from paceline.recipe import Cifar10Model, Cifar10Recipe, NmtRecipe, Recipe
+from paceline.recipe import (
+    Cifar10Model,
+    Cifar10Recipe,
+    ImagenetModel,
+    ImagenetRecipe,
+    NmtRecipe,
+    Recipe,
+)
 
 
 def network_of(recipe: Recipe) -> nn.Module:
     if isinstance(recipe, Cifar10Recipe):
         return cifar10_network(recipe.model)
+    if isinstance(recipe, ImagenetRecipe):
+        return imagenet_network(recipe.model)
     if isinstance(recipe, NmtRecipe):
         from paceline.models.transformer import Transformer  # noqa: PLC0415
 
@@ -46,6 +56,10 @@ def nmt_shape(recipe: NmtRecipe, vocabulary: SpecialIds | None = None) -> Transf
         label_smoothing=recipe.label_smoothing,
         **ids,
     )
+
+
+def imagenet_network(settings: ImagenetModel) -> nn.Module:
+    return ImagenetResNet(settings.depth, settings.num_classes, settings.width)
 
 
 def cifar10_network(settings: Cifar10Model) -> nn.Module:

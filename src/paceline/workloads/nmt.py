@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from paceline.data.card import read_card
 from paceline.data.nmt import open_split
 from paceline.data.nmt_store import Pairs
+from paceline.data.order import fixed_part
 from paceline.data.places import data_directory
 from paceline.data.text_batches import TextBatches
 from paceline.data.vocabulary import MODEL_NAME, Vocabulary
@@ -22,6 +23,9 @@ from paceline.recipe import NmtRecipe
 from paceline.workload import Scores
 from paceline.workloads.networks import nmt_shape
 from paceline.world import World, unwrapped
+
+NUM_TRAIN_SCORED = 500
+"""Training pairs whose loss is taken beside validation, unless the recipe says how many."""
 
 
 @dataclass(frozen=True)
@@ -118,22 +122,34 @@ class Nmt:
         network = unwrapped(model)
         assert isinstance(network, Transformer)  # noqa: S101
         pairs = open_split(self.directory, split)
-        nll = self._nll_per_token(network, pairs, world)
+        nll = self._nll_per_token(network, pairs, np.arange(len(pairs)), world)
         decode = self.recipe.decode
         beam = decode.beam if final else decode.beam_while_training
         options = BeamOptions(beam, decode.length_penalty, extra_length=decode.extra_length)
         translations = self._translate_split(network, pairs, options, world)
         return self._score(pairs, translations, nll, beam)
 
+    def evaluate_training(self, model: nn.Module, world: World) -> Scores:
+        """The loss only: decoding training sentences would cost more than it tells."""
+        network = unwrapped(model)
+        assert isinstance(network, Transformer)  # noqa: S101
+        wanted = self.recipe.evaluate.train_samples
+        part = fixed_part(len(self._usable), NUM_TRAIN_SCORED if wanted is None else wanted)
+        numbers = self._usable[slice(part.start, part.stop, part.step)]
+        loss = self._nll_per_token(network, self.train, numbers, world)
+        return Scores({"loss": loss}, f"train:{len(numbers)} sentences")
+
     @torch.inference_mode()
-    def _nll_per_token(self, network: Transformer, pairs: Pairs, world: World) -> float:
-        """Validation loss: the mean negative log likelihood of a target token, not smoothed."""
-        order = np.argsort(pairs.target_lengths, kind="stable")
+    def _nll_per_token(
+        self, network: Transformer, pairs: Pairs, numbers: np.ndarray, world: World
+    ) -> float:
+        """The mean negative log likelihood of a target token, not smoothed."""
+        order = numbers[np.argsort(pairs.target_lengths[numbers], kind="stable")]
         groups = np.array_split(order, max(1, len(order) // 64))[world.rank :: world.size]
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         network.eval()
-        for numbers in groups:
-            batch = self._batch_of(pairs, numbers)
+        for group in groups:
+            batch = self._batch_of(pairs, group)
             result = network(batch.source, batch.target_in, batch.target_out)
             sums += torch.tensor([float(result.nll_sum), result.num_tokens], dtype=torch.float64)
         network.train()

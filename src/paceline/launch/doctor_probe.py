@@ -1,0 +1,388 @@
+"""What the doctor runs on a host: answers questions about it, one JSON line each.
+
+It is sent over ssh as text, so it must stand alone: nothing but the standard library, and nothing
+that Python 3.7 lacks, or it could not say that a host's Python is too old or has no Paceline. It
+judges nothing, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import hmac
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+MARK = "@paceline "
+"""Before every answer: a login may print other things first."""
+
+TOKEN_BYTES = 16
+_CHUNK = bytes(1 << 18)
+_WAIT_SECONDS = 5.0
+_IDLE_SECONDS = 300
+_NUM_PINGS = 20
+_SIOCGIFADDR = 0x8915  # linux/sockios.h
+_IMPORT_TORCH = "import torch; print(torch.__version__, torch.cuda.device_count())"
+
+
+def facts(question: dict[str, Any]) -> dict[str, Any]:
+    """Who and what this host is."""
+    return {
+        "user": getpass.getuser(),
+        "hostname": socket.gethostname(),
+        "python": ".".join(str(part) for part in sys.version_info[:3]),
+        "executable": sys.executable,
+        "torch": version_of("torch"),
+        "paceline": version_of("paceline"),
+        "code": code_fingerprint("paceline"),
+        "num_cores": num_cores(),
+        "memory_bytes": memory_bytes(),
+        "gpus": gpus(),
+        "addresses": interface_addresses(),
+        "data": data_facts(question["data"], question["data_home"]) if question["data"] else None,
+        "torch_import": try_import_torch() if question["import_torch"] else None,
+    }
+
+
+def version_of(name: str) -> str | None:
+    try:
+        from importlib import metadata  # noqa: PLC0415  (Python 3.7 has none)
+
+        return metadata.version(name)
+    except Exception:
+        return None
+
+
+def code_fingerprint(package: str) -> str | None:
+    """Two checkouts can have one version number and yet be different code."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:  # a mere folder of that name has no origin
+        return None
+    root = Path(spec.origin).parent
+    files = sorted(path for path in root.rglob("*") if path.suffix in (".py", ".yaml", ".c"))
+    total = hashlib.sha256()
+    for path in files:
+        total.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
+    return total.hexdigest()[:16]
+
+
+def num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def gpus() -> list[str]:
+    """Names of NVIDIA devices, without torch."""
+    try:
+        listed = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return listed.stdout.decode(errors="replace").split("\n")[:-1]
+
+
+def try_import_torch() -> dict[str, Any]:
+    """Installed is not the same as working; in a process of its own, for it may crash."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _IMPORT_TORCH],
+            capture_output=True, timeout=120, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return {"error": "importing torch took more than 120 s"}
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        return {"error": lines[-1] if lines else f"exit code {done.returncode}"}
+    version, num_devices = done.stdout.decode().split()[-2:]
+    return {"version": version, "num_devices": int(num_devices)}
+
+
+def interface_addresses() -> dict[str, str]:
+    """Address -> interface."""
+    found = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            address = _address_of(any_socket, name)
+            if address is not None:
+                found[address] = name
+    try:
+        lines = Path("/proc/net/if_inet6").read_text(encoding="ascii").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        fields = line.split()
+        found[socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[0]))] = fields[5]
+    return found
+
+
+def _address_of(any_socket: socket.socket, name: str) -> str | None:
+    import fcntl  # noqa: PLC0415  (Linux and macOS only)
+
+    try:
+        request = struct.pack("256s", name.encode()[:15])
+        return socket.inet_ntoa(fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, request)[20:24])
+    except OSError:  # an interface without an address
+        return None
+
+
+def data_facts(name_or_path: str, home: str | None) -> dict[str, Any]:
+    """The card of prepared data, if there is one where this host would look."""
+    if "/" in name_or_path or name_or_path.startswith((".", "~")):
+        directory = Path(name_or_path).expanduser()
+    else:
+        directory = data_home(home) / name_or_path
+    try:
+        card = json.loads((directory / "card.json").read_text(encoding="utf-8"))
+        num_bytes = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+        return {
+            "path": str(directory), "fingerprint": card["fingerprint"],
+            "workload": card["workload"], "bytes": num_bytes,
+        }  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        missing = isinstance(error, FileNotFoundError)
+        return {"path": str(directory), "error": "not there" if missing else str(error)}
+
+
+def data_home(home: str | None) -> Path:
+    if home or os.environ.get("PACELINE_DATA"):
+        return Path(home or os.environ["PACELINE_DATA"]).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "paceline"
+
+
+def resolve(question: dict[str, Any]) -> dict[str, Any]:
+    """Name -> the addresses this host takes it for; an empty list if it does not know it."""
+    found = {}
+    for name in question["names"]:
+        try:
+            known = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            found[name] = sorted({str(entry[4][0]) for entry in known})
+        except OSError:
+            found[name] = []
+    return {"names": found}
+
+
+def clock(_question: dict[str, Any]) -> dict[str, Any]:
+    return {"time": time.time()}
+
+
+class RunDirectory:
+    """Tries what a run would do: write there, and see what other hosts wrote."""
+
+    def __init__(self) -> None:
+        self._marks: list[Path] = []
+
+    def write(self, question: dict[str, Any]) -> dict[str, Any]:
+        folder = Path(question["run"]).expanduser()
+        while not folder.exists():
+            folder = folder.parent
+        mark = folder / f".paceline-check-{question['mark']}-{question['name']}"
+        space = {"path": str(folder), "free_bytes": shutil.disk_usage(str(folder)).free}
+        try:
+            with mark.open("w") as file:
+                self._marks.append(mark)
+                file.write(question["name"])
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            return {**space, "error": error.strerror}
+        return space
+
+    def look(self, question: dict[str, Any]) -> dict[str, Any]:
+        """A network file system may show a new file only after a moment."""
+        if not self._marks:
+            return {"seen": []}
+        folder = self._marks[0].parent
+        prefix = f".paceline-check-{question['mark']}-"
+        deadline = time.monotonic() + question["seconds"]
+        while True:
+            seen = [name for name in question["names"] if (folder / (prefix + name)).exists()]
+            if len(seen) == len(question["names"]) or time.monotonic() > deadline:
+                return {"seen": seen}
+            time.sleep(0.1)
+
+    def clean(self, _question: dict[str, Any] | None = None) -> dict[str, Any]:
+        for mark in self._marks:
+            try:
+                mark.unlink()
+            except OSError:
+                continue
+        return {}
+
+
+class Listener:
+    """Takes connections of the other hosts on the private address alone, with the right token."""
+
+    def __init__(self) -> None:
+        self._token = b""
+
+    def listen(self, question: dict[str, Any]) -> dict[str, Any]:
+        self._token = bytes.fromhex(question["token"])
+        try:
+            address = _first_address(question["address"])
+            server = socket.socket(address[0], socket.SOCK_STREAM)
+            server.bind((address[1], 0))
+            server.listen(64)
+        except OSError as error:
+            return {"error": error.strerror or str(error)}
+        threading.Thread(target=self._accept, args=(server,), daemon=True).start()
+        return {"port": server.getsockname()[1], "address": address[1]}
+
+    def _accept(self, server: socket.socket) -> None:
+        while True:
+            connection, _ = server.accept()
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                connection.settimeout(_WAIT_SECONDS)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                greeting = _receive(connection, TOKEN_BYTES + 1)
+                if not hmac.compare_digest(greeting[:TOKEN_BYTES], self._token):
+                    return
+                serve = {b"p": _echo, b"s": _sink}.get(greeting[TOKEN_BYTES:])
+                if serve:
+                    serve(connection)
+            except OSError:
+                return
+
+
+def _first_address(name: str) -> tuple[int, str]:
+    entry = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0]
+    return entry[0], str(entry[4][0])
+
+
+def _receive(connection: socket.socket, num_bytes: int) -> bytes:
+    received = b""
+    while len(received) < num_bytes:
+        part = connection.recv(num_bytes - len(received))
+        if not part:
+            break
+        received += part
+    return received
+
+
+def _echo(connection: socket.socket) -> None:
+    while True:
+        byte = connection.recv(1)
+        if not byte:
+            return
+        connection.sendall(byte)
+
+
+def _sink(connection: socket.socket) -> None:
+    """Count until the sender is done, then tell it; the clock starts with the first bytes."""
+    buffer = bytearray(len(_CHUNK))
+    connection.recv_into(buffer)
+    num_bytes = 0
+    started = time.monotonic()
+    while True:
+        count = connection.recv_into(buffer)
+        if not count:
+            break
+        num_bytes += count
+    connection.sendall(struct.pack("!Qd", num_bytes, time.monotonic() - started))
+
+
+def _open(question: dict[str, Any], purpose: bytes) -> socket.socket:
+    where = (question["address"], question["port"])
+    connection = socket.create_connection(where, timeout=_WAIT_SECONDS)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.sendall(bytes.fromhex(question["token"]) + purpose)
+    return connection
+
+
+def connect(question: dict[str, Any]) -> dict[str, Any]:
+    """Reach another host: over which interface, and the best of some round trips."""
+    answer: dict[str, Any] = {"interface": interface_towards(question["address"])}
+    try:
+        with _open(question, b"p") as connection:
+            trips = [_ping(connection) for _ in range(_NUM_PINGS)]
+        return {**answer, "round_trip_seconds": min(trips)}
+    except OSError as error:
+        return {**answer, "error": str(error.strerror or error)}
+
+
+def _ping(connection: socket.socket) -> float:
+    started = time.perf_counter()
+    connection.sendall(b".")
+    if not connection.recv(1):
+        raise ConnectionResetError("closed by the other side")
+    return time.perf_counter() - started
+
+
+def interface_towards(address: str) -> str | None:
+    """Connecting a UDP socket sends nothing, but makes the kernel choose the way."""
+    try:
+        family, resolved = _first_address(address)
+        with socket.socket(family, socket.SOCK_DGRAM) as chooser:
+            chooser.connect((resolved, 9))
+            own = str(chooser.getsockname()[0])
+    except OSError:
+        return None
+    return interface_addresses().get(own)
+
+
+def send(question: dict[str, Any]) -> dict[str, Any]:
+    """As much as goes through in the given time, as the other side counted it."""
+    try:
+        with _open(question, b"s") as connection:
+            deadline = time.monotonic() + question["seconds"]
+            while time.monotonic() < deadline:
+                connection.sendall(_CHUNK)
+            connection.shutdown(socket.SHUT_WR)
+            num_bytes, seconds = struct.unpack("!Qd", _receive(connection, 16))
+        return {"bits_per_second": 8 * num_bytes / max(seconds, 1e-6)}
+    except (OSError, struct.error) as error:
+        return {"error": str(error)}
+
+
+def main() -> None:
+    """Questions on standard input until it ends."""
+    run_directory, listener = RunDirectory(), Listener()
+    answers = {
+        "facts": facts, "resolve": resolve, "clock": clock, "connect": connect, "send": send,
+        "write": run_directory.write, "look": run_directory.look, "clean": run_directory.clean,
+        "listen": listener.listen,
+    }  # fmt: skip
+    # When the way to the doctor breaks, standard input may stay open for hours.
+    signal.signal(signal.SIGALRM, lambda *_: sys.exit(1))
+    try:
+        while True:
+            signal.alarm(_IDLE_SECONDS)
+            line = sys.stdin.buffer.readline()
+            if not line:
+                return
+            question = json.loads(line.decode())
+            try:
+                answer = answers[question["do"]](question)
+            except Exception as error:
+                answer = {"failed": f"{type(error).__name__}: {error}"}
+            sys.stdout.write(MARK + json.dumps(answer) + "\n")
+            sys.stdout.flush()
+    finally:
+        run_directory.clean()
+
+
+if __name__ == "__main__":
+    main()
+    os._exit(0)  # threads may still wait for connections

@@ -1,0 +1,220 @@
+"""Runs that live on without a terminal: started apart, followed, stopped and listed."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from paceline.errors import UserError
+from paceline.launch.collect import collect
+from paceline.launch.hosts import load_hosts
+from paceline.record.checkpoints import all_checkpoints, step_of
+from paceline.record.reader import is_being_trained, read_events, require_run
+from paceline.record.schema import RunDirectory
+from paceline.record.writer import prepare_directory, write_file
+
+Say = Callable[[str], None]
+
+_START_SECONDS = 20.0
+_STOP_SECONDS = 900.0
+
+
+def state_home() -> Path:
+    """Where detached runs are noted, so that `paceline runs` finds them from anywhere."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "paceline" / "runs"
+
+
+def note_launch(run: RunDirectory, hosts_file: Path | None, away: list[str]) -> None:
+    """Who trains this run: for `stop`, and for fetching from hosts that keep their own files."""
+    facts = {
+        "pid": os.getpid(),
+        "hostname": socket.gethostname(),
+        "hosts_file": str(hosts_file.absolute()) if hosts_file else None,
+        "collect_from": away,
+    }
+    write_file(run.launch, json.dumps(facts) + "\n")
+
+
+def note_end(run: RunDirectory, code: int) -> None:
+    write_file(run.launch, json.dumps({**launch_facts(run), "code": code}) + "\n")
+
+
+def launch_facts(run: RunDirectory) -> dict[str, Any]:
+    try:
+        facts = json.loads(run.launch.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def detach(words: list[str], run: RunDirectory, say: Say) -> int:
+    """Start the same command in a session of its own, with its output in RUN/launcher.log."""
+    prepare_directory(run.path)
+    if is_being_trained(run):
+        raise UserError(f"{run.path} is being trained already", f"paceline attach {run.path}")
+    with run.launcher_log.open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "paceline.cli", *words], stdin=subprocess.DEVNULL,
+            stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        begin = log.tell()
+    _register(run)
+    until = time.monotonic() + _START_SECONDS
+    while time.monotonic() < until and not is_being_trained(run):
+        if process.poll() is not None:  # a mistake shows at once, and must be seen
+            say(_text_from(run.launcher_log, begin).rstrip())
+            return process.returncode
+        time.sleep(0.1)
+    say(
+        f"{run.path} is being trained (process {process.pid})\n"
+        f"  follow: paceline attach {run.path}\n  end:    paceline stop {run.path}"
+    )
+    return 0
+
+
+def _register(run: RunDirectory) -> None:
+    absolute = str(run.path.absolute())
+    name = absolute.strip("/").replace("/", "%")[-200:]
+    write_file(state_home() / name, absolute + "\n")
+
+
+def _text_from(path: Path, begin: int) -> str:
+    with path.open("rb") as file:
+        file.seek(begin)
+        return file.read().decode(errors="replace")
+
+
+def attach(run_path: Path, show: Callable[[str], None], say: Say) -> int:
+    """Show what the run has printed, follow it to its end, and return its exit code."""
+    run = require_run(run_path)
+    _collect_away(run, say)
+    if not run.launcher_log.exists():
+        raise UserError(
+            f"{run.path} was not started with --detach, so its output is where it was started",
+            f"`paceline watch {run.path}` follows what it records",
+        )
+    with run.launcher_log.open("rb") as log:
+        alive = True
+        while alive:
+            alive = bool(is_being_trained(run))
+            for line in log:
+                show(line.decode(errors="replace").rstrip("\n"))
+            time.sleep(0.3 if alive else 0)
+    exits = [e for e in read_events(run.launcher_events) if e["kind"] == "exit"]
+    known = launch_facts(run).get("code", exits[-1]["code"] if exits else 1)
+    return 1 if known is None else int(known)
+
+
+def _collect_away(run: RunDirectory, say: Say) -> None:
+    facts = launch_facts(run)
+    wanted = set(facts.get("collect_from") or [])
+    if not wanted or not facts.get("hosts_file"):
+        return
+    hosts = load_hosts(Path(facts["hosts_file"])).hosts
+    collect(run, [host for host in hosts if host.name in wanted], say)
+
+
+def stop(run_path: Path, say: Say) -> int:
+    """Ask the launcher, wherever it runs, to save and end everything; wait until it has."""
+    run = require_run(run_path)
+    if not is_being_trained(run):
+        say(f"{run.path} is not being trained")
+        return 0
+    facts = launch_facts(run)
+    pid = facts.get("pid")
+    if pid is not None and facts.get("hostname") == socket.gethostname() and psutil.pid_exists(pid):
+        os.kill(pid, signal.SIGTERM)
+    else:
+        run.stop_request.touch()
+    say(f"asked {run.path} to save and stop")
+    until = time.monotonic() + _STOP_SECONDS
+    while is_being_trained(run):
+        if time.monotonic() > until:
+            raise UserError(
+                f"{run.path} has not stopped within {_STOP_SECONDS:.0f} s",
+                f"look at {run.launcher_log}; kill {pid} ends it at once",
+            )
+        time.sleep(0.2)
+    steps = [step_of(path) for path in all_checkpoints(run.checkpoints)]
+    say(f"{run.path} has stopped, saved at step {max(steps, default=0):,}")
+    return 0
+
+
+@dataclass(frozen=True)
+class RunState:
+    path: Path
+    state: str
+    """training, finished, stopped, failed or interrupted."""
+    step: int
+    total_steps: int | None
+    age_seconds: float
+    """Since it last wrote anything."""
+
+
+def list_runs(here: Path) -> list[RunState]:
+    """Runs under ./runs, and those that were started with --detach anywhere."""
+    found = {path.parent.resolve() for path in (here / "runs").glob("*/recipe.yaml")}
+    for note in sorted(state_home().glob("*")) if state_home().is_dir() else []:
+        path = Path(note.read_text(encoding="utf-8").strip())
+        if RunDirectory(path).exists():
+            found.add(path.resolve())
+        elif not path.parent.exists() or not path.exists():
+            note.unlink(missing_ok=True)
+    return [describe(RunDirectory(path)) for path in sorted(found)]
+
+
+def describe(run: RunDirectory) -> RunState:
+    last = _last_steps(run)
+    exits = [e for e in read_events(run.launcher_events) if e["kind"] in ("exit", "launch")]
+    age = time.time() - max((p.stat().st_mtime for p in run.events.glob("*.jsonl")), default=0.0)
+    return RunState(run.path, _state(run, exits), last, _total_steps(run), max(age, 0.0))
+
+
+def _state(run: RunDirectory, exits: list[dict[str, Any]]) -> str:
+    if is_being_trained(run):
+        return "training"
+    last = exits[-1] if exits else None
+    if last is None or last["kind"] == "launch":
+        return "interrupted"
+    if last["code"] == 0:
+        return "finished"
+    return "stopped" if last["code"] >= 128 or last.get("reason") == "stopped" else "failed"
+
+
+def _last_steps(run: RunDirectory) -> int:
+    """From the end of the file: a long run's events are many."""
+    for line in _lines_backwards(run.rank_events(0)):
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and event.get("kind") in ("steps", "begin", "end"):
+            return int(event["step"])
+    return 0
+
+
+def _lines_backwards(path: Path, last_bytes: int = 1 << 18) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - last_bytes))
+            yield from reversed(file.read().splitlines())
+    except OSError:
+        return
+
+
+def _total_steps(run: RunDirectory) -> int | None:
+    for line in run.recipe.read_text(encoding="utf-8").splitlines():
+        name, _, value = line.partition(":")
+        if name == "steps" and value.strip().isdecimal():
+            return int(value)
+    return None

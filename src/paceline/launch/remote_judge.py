@@ -1,0 +1,160 @@
+"""Judgements about a world from what its processes tell: who hangs, who failed first, and why.
+
+Pure functions of plain data.
+"""
+
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.errors import EXIT_USER_ERROR
+from paceline.record.schema import CHECKPOINT, EVALUATE, START_UP, UNEXPLAINED
+from paceline.units import format_seconds
+
+_PATIENCE = {START_UP: 20.0, UNEXPLAINED: 20.0, EVALUATE: 20.0, CHECKPOINT: 20.0}
+"""How many times longer than a step's phases these may go without a sign of progress."""
+
+_SLOW_STEPS = 10.0
+"""A rank that is this many times over the slowest step so far is not merely slow."""
+
+_STARTING_SECONDS = 120.0
+"""Imports hold the interpreter for seconds on a busy machine."""
+
+_SECOND_HAND = (
+    "connection closed by peer",
+    "connection reset",
+    "broken pipe",
+    "timed out waiting",
+    "connection refused",
+    "socket",
+    "application timeout",
+    "distnetworkerror",
+    "rendezvous",
+    "ended silently",
+)
+"""What a process says whose neighbour failed."""
+
+
+@dataclass(frozen=True)
+class RankState:
+    """Where one process was when it last told."""
+
+    host: str
+    rank: int
+    step: int
+    phase: str
+    collective: str | None
+    quiet_seconds: float
+    """Since its main thread last entered or left a phase."""
+    silent_seconds: float
+    """Since it last told anything."""
+    stop_asked: bool = False
+    ended: str | None = None
+
+    @classmethod
+    def of(cls, host: str, beat: dict[str, Any]) -> "RankState":
+        return cls(
+            host, beat["rank"], beat["step"], beat["phase"], beat["collective"],
+            beat["quiet_seconds"], beat.get("silent_seconds", 0.0), beat["stop_asked"],
+            beat["ended"],
+        )  # fmt: skip
+
+    @property
+    def place(self) -> str:
+        phase = START_UP if self.phase == UNEXPLAINED and not self.step else self.phase
+        where = f"rank {self.rank} on {self.host}, step {self.step:,}, {phase}"
+        return f"{where}, waiting in {self.collective}" if self.collective else where
+
+
+@dataclass(frozen=True)
+class Hang:
+    guilty: tuple[RankState, ...]
+    text: str
+
+
+def find_hang(
+    states: Sequence[RankState], hang_seconds: float, slowest_step_seconds: float
+) -> Hang | None:
+    """Who keeps the others waiting, or None. A process that has ended cannot hang."""
+    living = [state for state in states if state.ended is None]
+    silent = [s for s in living if s.silent_seconds > _silence_limit(s, hang_seconds)]
+    if silent:
+        longest = format_seconds(max(state.silent_seconds for state in silent))
+        return Hang(tuple(silent), f"{_places(silent)}: no sign of life for {longest}")
+    late = [s for s in living if s.quiet_seconds > _limit(s, hang_seconds, slowest_step_seconds)]
+    if not late or len(late) < len(living):
+        return None  # somebody still moves, so nobody has kept all others waiting for long
+    busy = [state for state in late if state.collective is None]
+    quiet = format_seconds(min(state.quiet_seconds for state in late))
+    if busy:
+        return Hang(tuple(busy), f"{_places(busy)}: no progress for {quiet} while others wait")
+    return Hang(tuple(late), f"all processes have waited for each other for {quiet}")
+
+
+def _silence_limit(state: RankState, hang_seconds: float) -> float:
+    starting = state.phase in (START_UP, UNEXPLAINED)
+    return max(hang_seconds, _STARTING_SECONDS) if starting else hang_seconds
+
+
+def _limit(state: RankState, hang_seconds: float, slowest_step_seconds: float) -> float:
+    patience = hang_seconds * _PATIENCE.get(state.phase, 1.0)
+    return max(patience, _SLOW_STEPS * slowest_step_seconds)
+
+
+def _places(states: Sequence[RankState]) -> str:
+    return "; ".join(state.place for state in states)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How the processes of one host ended."""
+
+    host: str
+    rank: int | None
+    exit_code: int
+    message: str
+    memory_kills: int = 0
+    state: RankState | None = None
+
+    @property
+    def is_mistake(self) -> bool:
+        """The user's to put right: trying again would fail again."""
+        return self.exit_code == EXIT_USER_ERROR
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for failures that trying again will not cure."""
+        step = self.state.step if self.state else None
+        last_line = self.message.strip().rpartition("\n")[2]
+        without_numbers = re.sub(r"0x[0-9a-f]+|[0-9]+", "#", last_line)  # of processes, addresses
+        return self.rank, self.exit_code, step, without_numbers
+
+    @property
+    def text(self) -> str:
+        who = f"rank {self.rank} on {self.host}" if self.rank is not None else self.host
+        where = f" in {self.state.phase} at step {self.state.step:,}" if self.state else ""
+        if self.exit_code < 0:
+            name = signal.Signals(-self.exit_code).name
+            return f"{who} was killed by {name}{where}{self._out_of_memory()}"
+        return f"{who} failed{where}\n{self.message}".rstrip()
+
+    def _out_of_memory(self) -> str:
+        if self.exit_code != -signal.SIGKILL:
+            return ""
+        remedy = "lower batch.micro, or start fewer processes on that host"
+        if self.memory_kills:
+            return f": the host is out of memory; {remedy}"
+        return f" (by hand, or by a kernel that is out of memory: then {remedy})"
+
+
+def root_cause(failures: Sequence[Failure]) -> Failure:
+    """The first that is not merely the echo of another one's end."""
+
+    def order(failure: Failure) -> tuple[bool, bool, bool]:
+        said = failure.message.lower()
+        echo = failure.exit_code > 0 and any(words in said for words in _SECOND_HAND)
+        return (not failure.is_mistake, echo, failure.exit_code >= 0)
+
+    return min(failures, key=order)

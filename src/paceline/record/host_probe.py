@@ -1,0 +1,198 @@
+"""What a host does, read from its own counters: processor, memory, disk, interface, devices.
+
+Counters only: nothing here is a thread, writes a file or knows of training. No torch.
+"""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from paceline.errors import UserError
+from paceline.units import parse_link_speed
+
+LOOPBACK = "lo"
+LINK_VARIABLE = "PACELINE_LINK"
+"""The link's real speed where the interface cannot know it, e.g. a shaped or virtual one."""
+_ASLEEP = ("idle", "iowait", "steal")
+_GUESTS = ("guest", "guest_nice")  # the kernel counts these under user and nice as well
+
+
+def this_place() -> str:
+    """Equal for two processes if and only if they run on one host.
+
+    Host names repeat (localhost), and hosts made of namespaces share one kernel; both together
+    are enough.
+    """
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{socket.gethostname()} {boot}"
+    return socket.gethostname()
+
+
+def host_names(places: list[str]) -> dict[str, str]:
+    """A name for each place in order of rank: its host name, numbered where two share one."""
+    names: dict[str, str] = {}
+    for place in places:
+        if place not in names:
+            plain = place.partition(" ")[0] or "host"
+            same = sum(name == plain or name.startswith(f"{plain}.") for name in names.values())
+            names[place] = f"{plain}.{same + 1}" if plain in names.values() else plain
+    return names
+
+
+def interface_used(num_hosts: int, environment: Mapping[str, str] = os.environ) -> str:
+    """The interface that traffic between processes takes."""
+    for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        named = environment.get(variable, "").split(",")[0].lstrip("=")
+        if named and not named.startswith("^"):
+            return named
+    if num_hosts == 1:
+        return LOOPBACK
+    return _interface_towards(environment.get("MASTER_ADDR", "")) or LOOPBACK
+
+
+def _interface_towards(address: str) -> str | None:
+    """A datagram socket that is only connected sends nothing, but the kernel picks the route."""
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[
+            0
+        ]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(target)
+            own = probe.getsockname()[0]
+    except OSError:
+        return None
+    owners = [
+        name
+        for name, addresses in psutil.net_if_addrs().items()
+        if any(entry.address.partition("%")[0] == own for entry in addresses)
+    ]
+    return next((name for name in owners if name != LOOPBACK), next(iter(owners), None))
+
+
+def link_bits_per_second(
+    interface: str, environment: Mapping[str, str] = os.environ
+) -> float | None:
+    told = environment.get(LINK_VARIABLE)
+    if told:
+        with suppress(UserError):
+            return parse_link_speed(told)
+    stats = psutil.net_if_stats().get(interface)
+    own = stats.speed * 1e6 if stats is not None and stats.speed > 0 else None
+    known = [speed for speed in (own, _limited_to(interface)) if speed]
+    return min(known, default=None)
+
+
+def _limited_to(interface: str) -> float | None:
+    """The rate of a limiter that the kernel has on the interface, as practice clusters do."""
+    tc = shutil.which("tc", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if tc is None or interface == LOOPBACK:
+        return None
+    with suppress(OSError, subprocess.SubprocessError, UserError):
+        shown = subprocess.run(
+            [tc, "qdisc", "show", "dev", interface],
+            capture_output=True, text=True, timeout=5, check=True,
+        ).stdout  # fmt: skip
+        rate = re.search(r"\btbf\b.* rate (\S+bit)\b", shown)
+        return parse_link_speed(rate.group(1)) if rate else None
+    return None
+
+
+class HostProbe:
+    """Differences of the host's counters between two looks."""
+
+    def __init__(self, host: str, interface: str) -> None:
+        self._host = host
+        self._interface = interface
+        self._link = link_bits_per_second(interface)
+        self._nvml = _open_nvml()
+        self._before = self._counters()
+        self._looked_at = time.perf_counter()
+
+    def look(self) -> dict[str, Any]:
+        """What happened since the last look."""
+        now, counters = time.perf_counter(), self._counters()
+        changes = {name: max(counters[name] - self._before[name], 0) for name in counters}
+        seconds, self._looked_at, self._before = now - self._looked_at, now, counters
+        memory = psutil.virtual_memory()
+        processor_seconds = max(changes.pop("processor_seconds"), 1e-9)
+        return {
+            "host": self._host,
+            "seconds": round(seconds, 6),
+            "cpu_share": round(changes.pop("busy_seconds") / processor_seconds, 4),
+            "stolen_share": round(changes.pop("stolen_seconds") / processor_seconds, 4),
+            "memory_bytes": memory.total - memory.available,
+            "memory_total_bytes": memory.total,
+            "interface": self._interface,
+            "link_bits_per_second": self._link,
+            **{name: int(change) for name, change in changes.items()},
+            "devices": self._devices(),
+        }
+
+    def _counters(self) -> dict[str, float]:
+        times = psutil.cpu_times()._asdict()
+        whole = sum(seconds for name, seconds in times.items() if name not in _GUESTS)
+        disk = psutil.disk_io_counters()
+        network = psutil.net_io_counters(pernic=True).get(self._interface)
+        return {
+            "processor_seconds": whole,
+            "busy_seconds": whole - sum(times.get(name, 0.0) for name in _ASLEEP),
+            "stolen_seconds": times.get("steal", 0.0),
+            "disk_read_bytes": disk.read_bytes if disk else 0,
+            "disk_written_bytes": disk.write_bytes if disk else 0,
+            "sent_bytes": network.bytes_sent if network else 0,
+            "received_bytes": network.bytes_recv if network else 0,
+            "sent_packets": network.packets_sent if network else 0,
+            "received_packets": network.packets_recv if network else 0,
+        }
+
+    def _devices(self) -> list[dict[str, Any]]:
+        if self._nvml is None:
+            return []
+        nvml = self._nvml
+        return [device_figures(nvml, nvml.nvmlDeviceGetHandleByIndex(n)) for n in _numbers(nvml)]
+
+
+def _open_nvml() -> Any:
+    """NVIDIA's management library where it is installed and finds a driver, else None."""
+    try:
+        import pynvml  # noqa: PLC0415  (optional)
+
+        pynvml.nvmlInit()
+    except Exception:
+        return None
+    return pynvml
+
+
+def _numbers(nvml: Any) -> range:
+    return range(int(nvml.nvmlDeviceGetCount()))
+
+
+def device_figures(nvml: Any, handle: Any) -> dict[str, Any]:
+    """Not every device tells everything (power, for one); what it does not tell is None."""
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    device: dict[str, Any] = {
+        "name": _text(nvml.nvmlDeviceGetName(handle)),
+        "utilisation": None,
+        "memory_bytes": int(memory.used),
+        "memory_total_bytes": int(memory.total),
+        "power_watts": None,
+    }
+    with suppress(nvml.NVMLError):
+        device["utilisation"] = nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+    with suppress(nvml.NVMLError):
+        device["power_watts"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1000
+    return device
+
+
+def _text(name: Any) -> str:
+    return name.decode() if isinstance(name, bytes) else str(name)

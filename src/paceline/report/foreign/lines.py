@@ -1,0 +1,89 @@
+"""The lines of a text log as a person would see them, read as a stream whatever its size.
+
+Compressed or not; ended by LF, CRLF or CR (progress bars renew their line with it); without the
+colours of a terminal. Nothing here knows what a line means.
+"""
+
+import bz2
+import codecs
+import gzip
+import lzma
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from paceline.errors import UserError
+
+_CHUNK_BYTES = 1 << 20
+_LONGEST_LINE = 1 << 20
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_TORN_WORD = re.compile(r"\S+$")
+
+_BINARY_SHARE = 0.3
+
+
+def text_lines(path: Path) -> Iterator[str]:
+    """Every line that is not empty; a torn end loses its last word, which may be half a number."""
+    rest = ""
+    for text in _decoded(path):
+        *whole, rest = _plain(rest + text).replace("\r", "\n").split("\n")
+        yield from filter(None, whole)
+        if len(rest) > _LONGEST_LINE:
+            yield rest
+            rest = ""
+    rest = _TORN_WORD.sub("", rest)
+    if rest.strip():
+        yield rest
+
+
+def looks_like_text(path: Path) -> bool:
+    """False for pictures, weights and archives, whose bytes are rarely printable."""
+    begin = next(_decoded(path), "")[:4096]
+    strange = sum(1 for c in begin if c == "\ufffd" or (c < " " and c not in "\t\r\n\x1b\b"))
+    return not begin or strange / len(begin) < _BINARY_SHARE
+
+
+def _plain(text: str) -> str:
+    return _ANSI.sub("", text) if "\x1b" in text else text
+
+
+def _decoded(path: Path) -> Iterator[str]:
+    try:
+        with _open(path) as file:
+            decoder: codecs.IncrementalDecoder | None = None
+            while chunk := _next_chunk(file):
+                if decoder is None:
+                    decoder = codecs.getincrementaldecoder(_encoding(chunk))(errors="replace")
+                yield decoder.decode(chunk)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"cannot read {path}: {reason}", "check its name and permissions") from None
+
+
+def _next_chunk(file: IO[bytes]) -> bytes:
+    try:
+        # Not `read`: it would lose what it had before it found that the file was cut off.
+        return cast(bytes, file.read1(_CHUNK_BYTES))  # type: ignore[attr-defined]
+    except (EOFError, zlib.error, lzma.LZMAError):
+        return b""  # a compressed log that was cut off ends where it was cut
+
+
+def _open(path: Path) -> IO[bytes]:
+    with path.open("rb") as file:
+        begin = file.read(6)
+    if begin.startswith(b"\x1f\x8b"):
+        return cast(IO[bytes], gzip.open(path, "rb"))
+    if begin.startswith(b"BZh"):
+        return cast(IO[bytes], bz2.open(path, "rb"))
+    if begin.startswith(b"\xfd7zXZ"):
+        return cast(IO[bytes], lzma.open(path, "rb"))
+    return path.open("rb")
+
+
+def _encoding(begin: bytes) -> str:
+    """PowerShell's `>` writes UTF-16."""
+    if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    return "utf-8-sig"

@@ -1,0 +1,224 @@
+"""What OpenSeq2Seq prints: its configuration, its variables, losses, scores and step times.
+
+Horovod's and NCCL's lines between them tell how many processes there were and on which hosts.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from paceline.report.foreign.curve import Curve
+from paceline.report.foreign.failures import Failures
+from paceline.report.foreign.run import ForeignRun
+
+TOOL = "OpenSeq2Seq"
+
+_MARKS = (
+    "open_seq2seq",
+    "*** Global step ",
+    "*** Building graph in Horovod rank",
+    "time per step = ",
+)
+_STEP = re.compile(r"(?:Epoch (\d+), )?[Gg]lobal step (\d+):(.*)")
+_LOSS = re.compile(r"(?:Train loss:|loss =)\s*([-+\w.]+)")
+_TIME = re.compile(r"time per step = (\d{1,4}):(\d{1,2}):(\d{1,2}(?:\.\d+)?)(?![\d.])")
+_VALIDATION_LOSS = re.compile(r"Validation loss:\s*([-+\w.]+)")
+# The tool itself writes BLUE; later versions write BLEU.
+_SCORE = re.compile(r"Eval (BL[UE]{2}|[\w ]+?) score:?\s*([-+\w.]+)", re.IGNORECASE)
+_WORD_ERRORS = re.compile(r"(?:Validation|Eval) (WER):?\s*([-+\w.]+)")
+_PARAMETERS = re.compile(r"Total trainable parameters:\s*(\d+)")
+_HOROVOD_RANK = re.compile(r"Building graph in Horovod rank: (\d+)")
+_NCCL = re.compile(r"^(\S+?):\d+:\d+ \[\d+\] NCCL INFO")
+_NUM_RANKS = re.compile(r"\bnranks (\d+)")
+_STAMP = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d):\d\d")
+_DEVICE = re.compile(r"^name: (.+?) major: \d")
+_EPOCH_SIZE = re.compile(r"(\d+) steps in epoch", re.IGNORECASE)
+_NOT_A_LITERAL = re.compile(r"<(?:class|function|bound method) '?([\w.]+)[^<>]*>|<dtype: '(\w+)'>")
+_CONFIG_MOST_LINES = 2000
+
+
+def is_openseq2seq(line: str) -> bool:
+    return any(mark in line for mark in _MARKS)
+
+
+def read(path: Path, lines: Iterator[str]) -> list[ForeignRun]:
+    """The runs in a log, in order: a run that is started again appends to the same file."""
+    reader = _Reader(path)
+    for line in lines:
+        reader.take(line, lines)
+    return reader.finish()
+
+
+class _Reader:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._runs: list[ForeignRun] = []
+        self._run = self._begin()
+        self._failures = Failures()
+        self._step_is_first = False
+
+    def _begin(self) -> ForeignRun:
+        run = ForeignRun(self._path, TOOL)
+        run.step_times.how = "the mean that OpenSeq2Seq prints for the steps since its last line"
+        run.gradient_how = (
+            "4 bytes for each: OpenSeq2Seq turns gradients into 32 bits before Horovod adds them"
+        )
+        self._runs.append(run)
+        self._hosts: dict[str, None] = {}
+        self._devices: dict[str, None] = {}
+        return run
+
+    def take(self, line: str, lines: Iterator[str]) -> None:
+        if line.startswith("***"):
+            self._starred(line, lines)
+        elif "time per step" in line:
+            self._time(line)
+        elif "NCCL INFO" in line or line.startswith(("name: ", "20")):
+            self._machine(line)
+        else:
+            self._failures.look_at(line)
+
+    def _starred(self, line: str, lines: Iterator[str]) -> None:
+        if "EVAL " in line or "Train Source" in line or "Train Target" in line:
+            return
+        if "raining config" in line:
+            self._config(lines)
+        elif match := _STEP.search(line):
+            self._progress(int(match[2]), match[3])
+        elif match := _VALIDATION_LOSS.search(line):
+            self._run.validation_loss.add(self._evaluated_step(), _number(match[1]))
+        elif match := _SCORE.search(line) or _WORD_ERRORS.search(line):
+            self._score(match[1], _number(match[2]))
+        elif match := _PARAMETERS.search(line):
+            self._run.num_parameters = int(match[1])
+        elif match := _HOROVOD_RANK.search(line):
+            self._count_world(int(match[1]) + 1, "Horovod's ranks in the log")
+        elif match := _EPOCH_SIZE.search(line):
+            self._run.steps_per_epoch = int(match[1])
+
+    def _config(self, lines: Iterator[str]) -> None:
+        config = _read_config(lines)
+        if not config:
+            return
+        if self._run.training_loss or self._run.config:
+            self._close()
+            self._run = self._begin()
+        self._apply(config)
+
+    def _apply(self, config: dict[str, Any]) -> None:
+        run = self._run
+        run.config = config
+        run.steps_wanted = _whole(config.get("max_steps"))
+        run.print_every_steps = _whole(config.get("print_loss_steps"))
+        run.batch_per_process = _whole(config.get("batch_size_per_gpu"))
+        if not config.get("use_horovod") and (num_gpus := _whole(config.get("num_gpus"))):
+            self._count_world(num_gpus, "num_gpus in the printed configuration")
+
+    def _progress(self, step: int, rest: str) -> None:
+        if self._run.training_loss and step <= self._run.step:
+            self._close()
+            before, self._run = self._run, self._begin()
+            self._apply(before.config)
+            self._run.num_parameters = before.num_parameters
+        elif not self._run.training_loss:
+            self._return_to_a_run_that_goes_on(step)
+        run = self._run
+        self._failures.went_on(run)
+        self._step_is_first = not run.training_loss
+        if match := _LOSS.search(rest):
+            run.training_loss.add(step, _number(match[1]))
+        run.step = step
+        self._time(rest)
+
+    def _return_to_a_run_that_goes_on(self, step: int) -> None:
+        """A second start in the same log may fail while the first keeps training."""
+        before = self._runs[-2] if len(self._runs) > 1 else None
+        if before and step and before.step + (before.print_every_steps or 0) == step:
+            before.notes += [*self._runs.pop().notes, f"started again before step {step:,}"]
+            self._run = before
+
+    def _time(self, text: str) -> None:
+        if not (match := _TIME.search(text)):
+            return
+        seconds = int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3])
+        every = self._run.print_every_steps or 1
+        if self._step_is_first:
+            # Before its first line the tool divides its whole start-up by the steps between lines.
+            self._run.start_up_seconds = seconds * every
+            return
+        times = self._run.step_times
+        times.steps_per_timing = every
+        times.add(self._run.step, seconds)
+        times.num_steps += every
+        times.total_seconds += seconds * every
+
+    def _evaluated_step(self) -> int:
+        """An evaluation is printed after the step line before it, or before the first one."""
+        return self._run.step
+
+    def _score(self, name: str, value: float) -> None:
+        measure = "BLEU" if name.upper() in ("BLUE", "BLEU") else name
+        self._run.scores.setdefault(measure, Curve()).add(self._evaluated_step(), value)
+
+    def _machine(self, line: str) -> None:
+        if match := _NCCL.match(line):
+            self._hosts.setdefault(match[1])
+            if count := _NUM_RANKS.search(line):
+                self._count_world(int(count[1]), "NCCL's lines in the log")
+        elif match := _DEVICE.match(line):
+            self._devices.setdefault(match[1])
+        elif match := _STAMP.match(line):
+            self._run.began = self._run.began or match[1]
+
+    def _count_world(self, world: int, how: str) -> None:
+        if world > (self._run.world or 0):
+            self._run.world, self._run.world_how = world, how
+
+    def _close(self) -> None:
+        run = self._run
+        self._failures.ended(run)
+        run.hosts = tuple(dict.fromkeys([*run.hosts, *self._hosts]))
+        run.devices = tuple(dict.fromkeys([*run.devices, *self._devices]))
+        if run.world and run.batch_per_process:
+            run.global_batch = run.world * run.batch_per_process
+            run.batch_how = "batch_size_per_gpu in the printed configuration"
+        run.has_end = run.steps_wanted is not None and run.step >= run.steps_wanted - 1
+
+    def finish(self) -> list[ForeignRun]:
+        self._close()
+        return [run for run in self._runs if run.config or run.training_loss]
+
+
+def _read_config(lines: Iterator[str]) -> dict[str, Any]:
+    """The dictionary that follows, printed over many lines."""
+    text = ""
+    for count, line in enumerate(lines):
+        text += line + "\n"
+        if count == 0 and not line.lstrip().startswith("{"):
+            return {}
+        if line.rstrip().endswith("}") and text.count("{") <= text.count("}"):
+            break
+        if count > _CONFIG_MOST_LINES:
+            return {}
+    try:
+        value = ast.literal_eval(_NOT_A_LITERAL.sub(_as_literal, text).strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _as_literal(match: re.Match[str]) -> str:
+    return repr(match[1] or match[2])
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

@@ -1,0 +1,96 @@
+"""Finding out which tool wrote a log, and reading it."""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from paceline.errors import UserError
+from paceline.record.schema import RunDirectory
+from paceline.report.foreign import event_runs, imagenet, openseq2seq
+from paceline.report.foreign.attempts import one_run
+from paceline.report.foreign.event_files import is_event_file
+from paceline.report.foreign.lines import looks_like_text, text_lines
+from paceline.report.foreign.ranks import join_ranks
+from paceline.report.foreign.run import ForeignRun
+
+_READABLE = (
+    "give a run directory of `paceline train`, TensorBoard event files (a file or a directory), "
+    "the output of OpenSeq2Seq, or the progress of the PyTorch ImageNet example "
+    "('Epoch: [0][50/1252]  Time ...'), each as plain text or compressed"
+)
+_LOG_SUFFIXES = {"", ".log", ".out", ".err", ".txt", ".gz", ".bz2", ".xz"}
+_MOST_FILES = 2000
+_LINES_AT_BEGIN = 20_000
+Reader = Callable[[Path, Iterator[str]], list[ForeignRun]]
+_TOOLS: tuple[tuple[Callable[[str], bool], Reader], ...] = (
+    (openseq2seq.is_openseq2seq, openseq2seq.read),
+    (imagenet.is_imagenet, imagenet.read),
+)
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether this is for `read_foreign`: any file, and a directory of logs that is no run."""
+    if path.is_dir():
+        return not RunDirectory(path).exists() and (
+            bool(event_runs.event_files(path)) or next(_known_logs(path), None) is not None
+        )
+    return path.is_file()
+
+
+def read_foreign(
+    path: Path,
+    link_bits_per_second: float | None = None,
+    price_per_hour: float | None = None,
+) -> ForeignRun:
+    """What the log says, as plain data. A log of no known tool is a mistake of the user's."""
+    if not path.exists():
+        raise UserError(f"{path} does not exist", _READABLE)
+    runs = _read_directory(path) if path.is_dir() else _read_file(path)
+    if not runs:
+        raise UserError(f"{path} holds nothing that can be reported", _READABLE)
+    run = one_run(runs)
+    run.link_bits_per_second = link_bits_per_second
+    run.price_per_hour = price_per_hour
+    if run.path != path and path.is_dir():
+        run.notes.append(f"read from {run.path}")
+    return run
+
+
+def _read_directory(path: Path) -> list[ForeignRun]:
+    if event_runs.event_files(path):
+        return event_runs.read(path)
+    runs = [one_run(found) for file, read in _known_logs(path) if (found := _read_with(file, read))]
+    return join_ranks(runs)
+
+
+def _read_file(path: Path) -> list[ForeignRun]:
+    if is_event_file(path):
+        return event_runs.read(path)
+    if not looks_like_text(path):
+        raise UserError(f"{path} is not a log that Paceline knows: it is not text", _READABLE)
+    read = _reader_of(text_lines(path))
+    if read is None:
+        raise UserError(f"{path} is not a log that Paceline knows", _READABLE)
+    return _read_with(path, read)
+
+
+def _read_with(path: Path, read: Reader) -> list[ForeignRun]:
+    return read(path, text_lines(path))
+
+
+def _known_logs(directory: Path) -> Iterator[tuple[Path, Reader]]:
+    """Text logs below a directory, one per process perhaps; only their begin is looked at."""
+    files = sorted(file for file in directory.rglob("*") if file.is_file())
+    for file in files[:_MOST_FILES]:
+        if file.suffix in _LOG_SUFFIXES and looks_like_text(file):
+            read = _reader_of(islice(text_lines(file), _LINES_AT_BEGIN))
+            if read is not None:
+                yield file, read
+
+
+def _reader_of(lines: Iterator[str]) -> Reader | None:
+    for line in lines:
+        for is_of_tool, read in _TOOLS:
+            if is_of_tool(line):
+                return read
+    return None

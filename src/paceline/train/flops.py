@@ -1,0 +1,58 @@
+"""How much arithmetic a unit takes, counted, and how much this process could do, measured.
+
+"Busy" says little: a processor that spins while it waits is busy too. Operations done per second,
+against what a plain product of matrices reaches on the same threads, cannot be faked.
+"""
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+_PEAK_SECONDS = 0.15
+_SIDE = {"cpu": 1024, "cuda": 4096}
+
+
+def _added_product(
+    _old: torch.Size, left: torch.Size, right: torch.Size, *_more: object, **_names: object
+) -> int:
+    return 2 * math.prod(left) * right[-1]
+
+
+# torch's counter knows products that make a new matrix, but not those that add to an old one.
+_IN_PLACE = {torch.ops.aten.addmm_: _added_product, torch.ops.aten.baddbmm_: _added_product}
+
+
+def count_flops(work: Callable[[], None]) -> int | None:
+    """Operations (a multiplication and an addition are two) of products of matrices and
+    convolutions in `work`; None where they cannot be counted."""
+    try:
+        with FlopCounterMode(display=False, custom_mapping=_IN_PLACE) as counter:
+            work()
+    except Exception:
+        return None  # a fact less in the report is better than a run that does not start
+    return int(counter.get_total_flops()) or None
+
+
+def measure_peak(device: torch.device, precision: str) -> float | None:
+    """Operations per second of a product of matrices in the recipe's arithmetic: the best of a
+    few, because the first finds cold caches and sleeping threads."""
+    kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    side = _SIDE.get(device.type, _SIDE["cpu"])
+    # Not random, which would move the generators; not constant, which GPUs multiply faster.
+    left = torch.linspace(-1, 1, side * side, device=device).view(side, side)
+    left = left.to(kinds.get(precision, torch.float32))
+    best_seconds, began = float("inf"), time.perf_counter()
+    while time.perf_counter() - began < _PEAK_SECONDS:
+        best_seconds = min(best_seconds, _seconds_of_product(left))
+    return 2.0 * side**3 / best_seconds
+
+
+def _seconds_of_product(left: torch.Tensor) -> float:
+    began = time.perf_counter()
+    torch.mm(left, left)
+    if left.device.type == "cuda":
+        torch.cuda.synchronize(left.device)
+    return time.perf_counter() - began

@@ -1,0 +1,101 @@
+"""A process that tells where it is, so that one that hangs can be named and ended.
+
+A thread writes a small file every half second: step, phase, the collective the main thread waits
+in, and for how long it has not moved. Who hangs is judged elsewhere, by someone who sees all
+processes; a process that is stopped, or whose interpreter is stuck, is told by its silence.
+"""
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from paceline.record.phases import PhaseClock
+from paceline.record.schema import START_UP
+
+_EVERY_SECONDS = 0.5
+_COLLECTIVES = "distributed_c10d.py"
+_BACKWARD = os.path.join("autograd", "graph.py")  # noqa: PTH118  (a part of a name, not a path)
+
+
+class Pulse:
+    """Written from the process's start on; `watch` tells it more once the loop exists."""
+
+    def __init__(self, directory: Path, rank: int, stop_asked: Callable[[], bool]) -> None:
+        self._file = directory / f"rank-{rank:05d}.json"
+        self._rank, self._stop_asked = rank, stop_asked
+        self._main = threading.main_thread().ident
+        self._clock: PhaseClock | None = None
+        self._step: Callable[[], int] = lambda: 0
+        self._gradients_ready: Callable[[], float] = lambda: 0.0
+        self._began = time.perf_counter()
+        self._ended: str | None = None
+        threading.Thread(target=self._work, name="pulse", daemon=True).start()
+
+    def watch(
+        self, clock: PhaseClock, step: Callable[[], int], gradients_ready: Callable[[], float]
+    ) -> None:
+        self._step, self._gradients_ready = step, gradients_ready
+        self._clock = clock
+
+    def end(self, reason: str) -> None:
+        """The last word, so that an end that was asked for is told from one that was not."""
+        self._ended = reason
+        self._write()
+
+    def _work(self) -> None:
+        while self._ended is None:
+            self._write()
+            time.sleep(_EVERY_SECONDS)
+
+    def _write(self) -> None:
+        phase, since = self._clock.now if self._clock else (START_UP, self._began)
+        beat = {
+            "rank": self._rank,
+            "pid": os.getpid(),
+            "step": self._step(),
+            "phase": phase,
+            "quiet_seconds": round(time.perf_counter() - since, 3),
+            "collective": self._collective(),
+            "stop_asked": self._stop_asked(),
+            "ended": self._ended,
+        }
+        aside = self._file.with_suffix(f".{threading.get_ident()}")
+        try:
+            aside.write_text(json.dumps(beat), encoding="utf-8")
+            aside.replace(self._file)
+        except OSError:  # a full disk must not end a run; silence is told from a stopped process
+            return
+
+    def _collective(self) -> str | None:
+        frame = sys._current_frames().get(self._main or 0)
+        ready = self._gradients_ready()
+        waits_long = ready > 0 and time.perf_counter() - ready > _EVERY_SECONDS
+        return collective_of(frame, waits_long)
+
+
+def collective_of(frame: FrameType | None, gradients_are_out: bool) -> str | None:
+    """What a thread with this innermost frame waits for, if for other processes."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.endswith(_COLLECTIVES):
+            return code.co_name
+        if gradients_are_out and code.co_filename.endswith(_BACKWARD):
+            return "all_reduce of gradients"
+        frame = frame.f_back
+    return None
+
+
+def start_pulse(rank: int, stop_asked: Callable[[], bool]) -> Pulse | None:
+    """Where a supervisor asked for it; SIGUSR1 then prints every thread's stack."""
+    directory = os.environ.get("PACELINE_PULSE")
+    if directory is None:
+        return None
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    return Pulse(Path(directory), rank, stop_asked)

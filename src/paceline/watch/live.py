@@ -1,0 +1,282 @@
+"""The picture of a run, kept up to date from its events. Plain data; drawn elsewhere.
+
+Events may be incomplete, foreign or from an older version: what an event lacks is left out, and one
+that makes no sense is dropped.
+"""
+
+import math
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.recipe import read_settings
+from paceline.record.reader import Event, is_being_trained
+from paceline.record.schema import RunDirectory
+from paceline.watch.tail import RunTail
+
+RECENT_SECONDS = 60.0
+_NUM_RECENT = 200
+_NUM_WARNINGS = 200
+_SILENT_SECONDS = 60.0
+
+Record = dict[str, Any]
+
+
+@dataclass
+class Rank:
+    """One process: where it runs, and its last intervals."""
+
+    number: int
+    host: str = ""
+    step: int = 0
+    recent: deque[tuple[float, float, dict[str, float]]] = field(
+        default_factory=lambda: deque(maxlen=_NUM_RECENT)
+    )
+    """(time, seconds, phases)"""
+
+    def phases(self, since: float) -> dict[str, float]:
+        """Seconds by phase in the intervals that ended since then; in the last one at least."""
+        chosen = [entry for entry in self.recent if entry[0] >= since] or list(self.recent)[-1:]
+        sums: dict[str, float] = {}
+        for _, _, phases in chosen:
+            for name, seconds in phases.items():
+                sums[name] = sums.get(name, 0.0) + seconds
+        return sums
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """The rank the others wait for."""
+
+    rank: int
+    phase: str
+    """In which it spends more than they do."""
+    waited_share: float
+    """Of the others' time, beyond what it waits itself."""
+
+
+def open_run(path: Path) -> "LiveRun":
+    """A run, or an empty directory that is going to be one."""
+    if not RunDirectory(path).exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise UserError(f"{path} is not a run directory", "give the --run of a `paceline train`")
+    live = LiveRun(path)
+    live.update()
+    return live
+
+
+class LiveRun:
+    """`update` reads what is new. `records` only grows, so a page asks for what it lacks."""
+
+    def __init__(self, path: Path) -> None:
+        self.run = RunDirectory(path)
+        self._tail = RunTail(self.run.events)
+        self.settings = self._read_settings()
+        self.facts: Event = {}
+        self.records: list[Record] = []
+        """Steps of rank 0, scores, probes, saves, and `cut` where an attempt began anew."""
+        self.kept: list[Record] = []
+        """The same without what was lost and done again."""
+        self.ranks: dict[int, Rank] = {}
+        self.hosts: dict[str, Event] = {}
+        self.warnings: deque[Record] = deque(maxlen=_NUM_WARNINGS)
+        self.attempt = 0
+        self.last_time = 0.0
+        self._ended: dict[int, str] = {}
+
+    def _read_settings(self) -> dict[str, Any]:
+        try:
+            return read_settings(self.run.recipe)
+        except UserError:
+            return {}  # a directory whose recipe is about to be written
+
+    def update(self) -> None:
+        self.settings = self.settings or self._read_settings()
+        for name, event in self._tail.read_new():
+            try:
+                self._take(name, event)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                continue
+
+    def _take(self, name: str, event: Event) -> None:
+        self.last_time = max(self.last_time, float(event["time"]))
+        self.attempt = max(self.attempt, int(event["attempt"]))
+        if name.startswith("rank-"):
+            self._take_of_rank(int(name.removeprefix("rank-")), event)
+        elif name.startswith("host-") and event["kind"] == "probe":
+            self._take_probe(event)
+        elif name == "launcher" and event["kind"] == "exit":
+            code = int(event["code"])
+            ended = f"failed (exit code {code})" if code else "finished"
+            self._ended.setdefault(event["attempt"], ended)
+
+    def _take_of_rank(self, number: int, event: Event) -> None:
+        rank = self.ranks.setdefault(number, Rank(number))
+        kind = event["kind"]
+        if kind == "begin":
+            rank.host, rank.step = str(event.get("host", "")), int(event["step"])
+            rank.recent.clear()
+        if kind == "steps":
+            rank.step = int(event["step"])
+        if kind in ("steps", "end"):
+            phases = {str(n): float(s) for n, s in event["phases"].items()}
+            rank.recent.append((float(event["time"]), float(event["seconds"]), phases))
+        if kind == "warning":
+            told = {"time": event["time"], "rank": number, "text": str(event["text"])}
+            self.warnings.append(told)
+            self._add({"kind": "warning", **told})
+        if number == 0:
+            self._take_of_first(event)
+
+    def _take_of_first(self, event: Event) -> None:
+        kind = event["kind"]
+        if kind == "begin":
+            self.facts = event
+            self._add({"kind": "cut", "step": int(event["step"]), "time": event["time"]})
+        elif kind == "steps":
+            self._add(_step_record(event))
+        elif kind == "score":
+            values = {str(n): _finite(v) for n, v in event["scores"].items()}
+            split, step = str(event["split"]), int(event["step"])
+            told = {"kind": kind, "step": step, "split": split, "scores": values}
+            self._add({**told, "time": event["time"]})
+        elif kind == "checkpoint":
+            self._add({"kind": kind, "step": int(event["step"]), "time": event["time"]})
+        elif kind == "end" and event["reason"] == "failed":
+            self._ended.setdefault(event["attempt"], "failed")  # the launcher may know how
+        elif kind == "end":
+            self._ended[event["attempt"]] = str(event["reason"])
+
+    def _take_probe(self, event: Event) -> None:
+        host = str(event["host"])
+        self.hosts[host] = event
+        self._add(_probe_record(event))
+
+    def _add(self, record: Record) -> None:
+        self.records.append(record)
+        if record["kind"] == "cut":
+            step = record["step"]
+            self.kept = [r for r in self.kept if _stays(r) or r["step"] <= step]
+        else:
+            self.kept.append(record)
+
+    @property
+    def total_steps(self) -> int:
+        return int(self.settings.get("steps", 0) or 0)
+
+    @property
+    def step(self) -> int:
+        return self.ranks[0].step if 0 in self.ranks else 0
+
+    def state(self) -> str:
+        """In one word or a few; a run that says nothing is not called running."""
+        if self.attempt in self._ended:
+            return self._ended[self.attempt]
+        if is_being_trained(self.run):
+            return "running" if self.ranks else "starting"
+        if not self.last_time:
+            return "not started"
+        is_recent = time.time() - self.last_time < _SILENT_SECONDS
+        return "running" if is_recent and self.step < self.total_steps else "silent"
+
+    def is_going_on(self) -> bool:
+        return self.state() in ("running", "starting", "not started")
+
+    def steps_per_second(self) -> float:
+        """Over the recent past, with evaluations and saves."""
+        steps = self.steps()[-_NUM_RECENT:]
+        since = steps[-1]["time"] - RECENT_SECONDS if steps else 0.0
+        recent = [record for record in steps if record["time"] >= since]
+        chosen = recent if len(recent) > 1 else steps[-2:]
+        seconds = sum(record["seconds"] for record in chosen)
+        return sum(r["num_steps"] for r in chosen) / seconds if seconds > 0 else 0.0
+
+    def seconds_left(self) -> float | None:
+        speed = self.steps_per_second()
+        if self.state() != "running" or not speed:
+            return None
+        return max(self.total_steps - self.step, 0) / speed
+
+    def steps(self) -> list[Record]:
+        """Rank 0's intervals."""
+        return [record for record in self.kept if record["kind"] == "steps"]
+
+    def scores(self, split: str = "validation") -> list[Record]:
+        return [r for r in self.kept if r["kind"] == "score" and r["split"] == split]
+
+    def straggler(self) -> Straggler | None:
+        since = self.last_time - RECENT_SECONDS
+        return find_straggler({n: rank.phases(since) for n, rank in self.ranks.items()})
+
+
+def _stays(record: Record) -> bool:
+    """What a restart does not take back."""
+    return record["kind"] in ("probe", "warning")
+
+
+def _step_record(event: Event) -> Record:
+    seconds = float(event["seconds"])
+    num_steps = int(event["num_steps"])
+    own = [float(s) for s in event.get("step_seconds", [])]
+    return {
+        "kind": "steps",
+        "step": int(event["step"]),
+        "time": float(event["time"]),
+        "num_steps": num_steps,
+        "seconds": seconds,
+        "loss": _finite(event["loss"]),
+        "rate": float(event["rate"]),
+        "units_per_second": float(event["num_units"]) / max(sum(own) or seconds, 1e-9),
+        "step_seconds": sum(own) / len(own) if own else seconds / max(num_steps, 1),
+        "phases": {str(n): float(s) for n, s in event["phases"].items()},
+    }
+
+
+def _finite(value: Any) -> float | None:
+    """JSON as browsers read it has no NaN."""
+    return float(value) if math.isfinite(value) else None
+
+
+def _probe_record(event: Event) -> Record:
+    seconds = max(float(event["seconds"]), 1e-9)
+    total = max(float(event["memory_total_bytes"]), 1.0)
+    used = [device["utilisation"] for device in event.get("devices", [])]
+    known = [float(share) for share in used if share is not None]
+    return {
+        "kind": "probe",
+        "host": str(event["host"]),
+        "time": float(event["time"]),
+        "cpu_share": float(event["cpu_share"]),
+        "memory_share": float(event["memory_bytes"]) / total,
+        "device_share": sum(known) / len(known) if known else None,
+        "sent_per_second": float(event["sent_bytes"]) / seconds,
+        "received_per_second": float(event["received_bytes"]) / seconds,
+        "disk_per_second": float(event["disk_read_bytes"] + event["disk_written_bytes"]) / seconds,
+    }
+
+
+def find_straggler(phases: dict[int, dict[str, float]]) -> Straggler | None:
+    """The rank that waits clearly less for the network than every other one does."""
+    shares = {n: _shares(own) for n, own in phases.items() if sum(own.values()) > 0}
+    if len(shares) < 2:
+        return None
+    waits = {n: own.get("network", 0.0) for n, own in shares.items()}
+    last = min(waits, key=lambda n: waits[n])
+    others = [n for n in shares if n != last]
+    gap = min(waits[n] for n in others) - waits[last]
+    if gap < 0.1:
+        return None
+    names = {name for own in shares.values() for name in own} - {"network"}
+    extra = {
+        name: shares[last].get(name, 0.0)
+        - sum(shares[n].get(name, 0.0) for n in others) / len(others)
+        for name in names
+    }
+    return Straggler(last, max(extra, key=lambda name: extra[name]), gap)
+
+
+def _shares(phases: dict[str, float]) -> dict[str, float]:
+    whole = sum(phases.values())
+    return {name: seconds / whole for name, seconds in phases.items()}

@@ -1,0 +1,259 @@
+"""ImageNet and any other photographs in classes: scored by top-1 and top-5."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from paceline.data import decode, order, shards
+from paceline.data.ahead import Filling, ReadAhead, fill_at_once
+from paceline.data.card import read_card
+from paceline.data.places import data_directory
+from paceline.data.room import cores_of_process
+from paceline.errors import UserError
+from paceline.recipe import ImagenetRecipe
+from paceline.record.writer import write_file
+from paceline.workload import Scores
+from paceline.workloads.networks import imagenet_network
+from paceline.world import World
+
+# The mean and deviation that every published ImageNet network was trained with.
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_NUM_BEST = 5
+NUM_TRAIN_SCORED = 1000
+"""Training pictures that are scored beside validation, unless the recipe says how many."""
+
+
+@dataclass(frozen=True)
+class PhotoBatch:
+    pictures: torch.Tensor
+    """uint8, (N, 3, size, size), a pixel's channels together"""
+    labels: torch.Tensor
+
+    def to(self, device: torch.device) -> "PhotoBatch":
+        if device.type == "cpu":
+            return self
+        parts = [part.pin_memory().to(device, non_blocking=True) for part in self._parts()]
+        return PhotoBatch(*parts)
+
+    def _parts(self) -> list[torch.Tensor]:
+        return [self.pictures, self.labels]
+
+
+class TrainFilling:
+    """A micro-batch on its way: which pictures, which part of each, and the pixels so far."""
+
+    def __init__(self, workload: "Imagenet", index: int) -> None:
+        recipe, self.size = workload.recipe, workload.size_at(index)
+        self.source = workload.train
+        self.samples = workload.samples(index)
+        self.source.announce(self.samples)
+        rng = order.micro_batch_generator(recipe.seed, index)
+        self.boxes = decode.random_boxes(
+            self.source.sizes[self.samples], recipe.augment.smallest_share, self.size, rng
+        )
+        coins = rng.random(len(self.samples)) < 0.5
+        self.flips = coins & recipe.augment.flip
+        self.pixels = np.empty((len(self.samples), self.size, self.size, 3), np.uint8)
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.samples)
+
+    def fill(self, place: int) -> None:
+        number = int(self.samples[place])
+        with naming(self.source, number):
+            picture = decode.cut_out(self.source.jpeg(number), self.boxes[place], self.size)
+        self.pixels[place] = decode.mirrored(picture) if self.flips[place] else picture
+
+    def filled(self) -> PhotoBatch:
+        return batch_of(self.pixels, self.source.labels[self.samples])
+
+
+class ScoredFilling:
+    """Pictures of a split in their order, each the central square."""
+
+    def __init__(self, source: shards.Pictures, numbers: range, size: int, share: float) -> None:
+        self.source, self.numbers, self.size, self.share = source, numbers, size, share
+        source.announce(numbers)
+        self.pixels = np.empty((len(numbers), size, size, 3), np.uint8)
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.numbers)
+
+    def fill(self, place: int) -> None:
+        number = self.numbers[place]
+        with naming(self.source, number):
+            self.pixels[place] = decode.centre(self.source.jpeg(number), self.size, self.share)
+
+    def filled(self) -> PhotoBatch:
+        return batch_of(self.pixels, self.source.labels[np.asarray(self.numbers)])
+
+
+class naming:  # noqa: N801  (a context manager that reads like a verb)
+    """Says which picture it was that cannot be decoded any more."""
+
+    def __init__(self, source: shards.Pictures, number: int) -> None:
+        self.source, self.number = source, number
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, ValueError):
+            raise UserError(
+                f"picture {self.number} of the split '{self.source.split}' in "
+                f"{self.source.directory} cannot be decoded: {error}",
+                "prepare the data again: paceline data imagenet --from PATH",
+            ) from error
+
+
+class Imagenet:
+    unit = "image"
+    best_by = "top1"
+
+    def __init__(self, recipe: ImagenetRecipe, device: torch.device) -> None:
+        self.recipe = recipe
+        self.device = device
+        self.directory = data_directory(recipe.data)
+        self.train = shards.open_pictures(self.directory, "train")
+        self.classes = shards.require_classes(self.directory, recipe.model.num_classes)
+        self.data_fingerprint = str(read_card(self.directory)["fingerprint"])
+
+    def build_model(self) -> nn.Module:
+        torch.manual_seed(self.recipe.seed)
+        model = imagenet_network(self.recipe.model)
+        moved: nn.Module = model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return moved
+
+    def keep(self, directory: Path) -> None:
+        lines = "".join(f"{wnid}\t{words}\n" for wnid, words in self.classes)
+        write_file(directory / shards.CLASSES_NAME, lines)
+
+    def micro_batches_per_step(self, world_size: int) -> int:
+        batch = self.recipe.batch
+        whole = batch.global_ or (batch.per_device or 0) * world_size
+        return whole // (batch.micro or whole)
+
+    def global_batch(self, world_size: int) -> int:
+        return self.micro_batches_per_step(world_size) * self._micro
+
+    def num_units(self, index: int) -> int:
+        return self._micro
+
+    @property
+    def _micro(self) -> int:
+        return self.recipe.batch.micro or 0
+
+    def epochs_at(self, position: int) -> float:
+        return position * self._micro / len(self.train)
+
+    def samples(self, index: int) -> np.ndarray:
+        """Which pictures are in a micro-batch."""
+        first = index * self._micro
+        return order.samples_at(len(self.train), self.recipe.seed, first, first + self._micro)[0]
+
+    def size_at(self, index: int) -> int:
+        """Progressive resizing: early steps on smaller pictures cost less."""
+        done = index / (self.recipe.steps * self.micro_batches_per_step(1))
+        begun = [size for share, size in self.recipe.augment.sizes if share <= done]
+        return begun[-1] if begun else self.recipe.augment.size
+
+    @property
+    def asked_workers(self) -> int | None:
+        return self.recipe.input.workers
+
+    def begin_batch(self, index: int) -> Filling:
+        return TrainFilling(self, index)
+
+    @property
+    def largest_batch_bytes(self) -> int:
+        sizes = [self.recipe.augment.size, *(size for _, size in self.recipe.augment.sizes)]
+        return 3 * self._micro * max(sizes) ** 2
+
+    def on_device(self, batch: PhotoBatch) -> PhotoBatch:
+        return batch.to(self.device)
+
+    def micro_batch(self, index: int) -> PhotoBatch:
+        batch: PhotoBatch = fill_at_once(self.begin_batch(index))
+        return self.on_device(batch)
+
+    def loss(self, model: nn.Module, batch: PhotoBatch) -> torch.Tensor:
+        logits = model(normalised(batch.pictures))
+        return F.cross_entropy(
+            logits.float(),
+            batch.labels,
+            reduction="sum",
+            label_smoothing=self.recipe.label_smoothing,
+        )
+
+    def evaluate(self, model: nn.Module, split: str, world: World, final: bool = False) -> Scores:
+        source = shards.open_pictures(self.directory, split)
+        return self._score(model, source, range(len(source)), world)
+
+    def evaluate_training(self, model: nn.Module, world: World) -> Scores:
+        wanted = self.recipe.evaluate.train_samples
+        part = order.fixed_part(len(self.train), NUM_TRAIN_SCORED if wanted is None else wanted)
+        return self._score(model, self.train, part, world)
+
+    @torch.inference_mode()
+    def _score(
+        self, model: nn.Module, source: shards.Pictures, numbers: range, world: World
+    ) -> Scores:
+        sums = torch.zeros(4, dtype=torch.float64, device=self.device)
+        model.eval()
+        for batch in self._batches_of(source, numbers, world):
+            sums += sums_of(model(normalised(batch.pictures)).float(), batch.labels)
+        model.train()
+        loss, num_first, num_five, num = world.add_up(sums).tolist()
+        size, share = self.scored_size, self.recipe.evaluate.share
+        signature = f"{source.split}:{int(num)} pictures|centre:{size} of {round(size / share)} px"
+        values = {"top1": num_first / num, "top5": num_five / num, "loss": loss / num}
+        return Scores(values, signature)
+
+    @property
+    def scored_size(self) -> int:
+        return self.recipe.evaluate.size or self.recipe.augment.size
+
+    def _batches_of(
+        self, source: shards.Pictures, wanted: range, world: World
+    ) -> Iterator[PhotoBatch]:
+        """This process's share of a split; cut into the same batches whatever the world."""
+        count, share = self.recipe.evaluate.batch, self.recipe.evaluate.share
+        starts = range(0, len(wanted), count)[world.rank :: world.size]
+
+        def begin(start: int) -> Filling:
+            return ScoredFilling(source, wanted[start : start + count], self.scored_size, share)
+
+        ahead = ReadAhead(begin, iter(starts), cores_of_process(), num_ahead=2)
+        try:
+            for _ in starts:
+                yield self.on_device(ahead.take()[1])
+        finally:
+            ahead.close()
+
+
+def batch_of(pixels: decode.Pixels, labels: np.ndarray) -> PhotoBatch:
+    return PhotoBatch(torch.from_numpy(pixels).permute(0, 3, 1, 2), torch.from_numpy(labels))
+
+
+def normalised(pictures: torch.Tensor) -> torch.Tensor:
+    """On the device, where a batch is one operation and a picture was a fifth of the bytes."""
+    floats = pictures.to(torch.float32)
+    mean, deviation = floats.new_tensor(MEAN), floats.new_tensor(DEVIATION)
+    scale, shift = 1 / (255 * deviation), mean / deviation
+    return floats.mul_(scale.view(1, 3, 1, 1)).sub_(shift.view(1, 3, 1, 1))
+
+
+def sums_of(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Loss, how many are right at first, how many among the best five, how many in all."""
+    losses = F.cross_entropy(logits, labels, reduction="none").double()
+    best = logits.topk(min(_NUM_BEST, logits.shape[1]), dim=1).indices
+    right = (best == labels[:, None]).double()
+    return torch.stack(
+        [losses.sum(), right[:, 0].sum(), right.sum(), torch.ones_like(losses).sum()]
+    )

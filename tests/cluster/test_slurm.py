@@ -1,0 +1,149 @@
+"""Real slurmctld and slurmd, one per host of the lab."""
+
+import secrets
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from paceline.launch import lab as practice
+from paceline.record.reader import read_events
+from paceline.record.schema import RunDirectory
+from tests.cluster.conftest import PracticeLab
+from tests.cluster.remote_run import environment, weights, words
+
+pytestmark = pytest.mark.cluster
+
+_CONFIGURATION = """
+ClusterName=lab
+SlurmctldHost={first}({first_address})
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+SlurmUser=root
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+ReturnToService=2
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/%n.log
+{nodes}
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+@dataclass(frozen=True)
+class Slurm:
+    lab: PracticeLab
+    folder: Path
+
+    def command(self, *words: str, host: str = "node0", **changes: str) -> list[str]:
+        variables = {"SLURM_CONF": str(self.folder / "slurm.conf"), **changes}
+        settings = [f"{name}={value}" for name, value in variables.items()]
+        return practice.enter(self.lab.directory, host, ["env", *settings, *words])
+
+    def __call__(
+        self, *words: str, host: str = "node0", **changes: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*words, host=host, **changes), capture_output=True, text=True,
+            timeout=120, check=False, env=environment(),
+        )  # fmt: skip
+
+    def start(self) -> None:
+        key = self.folder / "munge.key"
+        key.write_bytes(secrets.token_bytes(1024))
+        key.chmod(0o400)
+        files = [f"--{name}-file={self.folder}/munged.{name}" for name in ("pid", "log", "seed")]
+        socket = f"--socket={self.folder}/munge.sock"
+        subprocess.run(["munged", "--force", f"--key-file={key}", socket, *files], check=True)
+        self._configure()
+        assert self("slurmctld").returncode == 0
+        for host in self.lab.hosts[:2]:
+            assert self("slurmd", "-N", host.name, host=host.name).returncode == 0
+        until = time.monotonic() + 30
+        while "idle" not in self("sinfo", "-h", "-o", "%T").stdout:
+            assert time.monotonic() < until, (self.folder / "node0.log").read_text()
+            time.sleep(0.5)
+
+    def _configure(self) -> None:
+        hosts = self.lab.hosts[:2]
+        nodes = [f"NodeName={h.name} NodeAddr={h.private_address} CPUs=2" for h in hosts]
+        for name in ("state", *(f"spool/{host.name}" for host in hosts)):
+            (self.folder / name).mkdir(parents=True)
+        text = _CONFIGURATION.format(
+            first=hosts[0].name, first_address=hosts[0].private_address, folder=self.folder,
+            nodes="\n".join(nodes),
+        )  # fmt: skip
+        (self.folder / "slurm.conf").write_text(text, encoding="utf-8")
+
+    def end_daemons(self) -> None:
+        """Those in the hosts have other process numbers inside; they are ended from there."""
+        self("sh", "-c", f"kill $(cat {self.folder}/slurmctld.pid)")
+        for host in self.lab.hosts[:2]:
+            self("sh", "-c", f"kill $(cat {self.folder}/{host.name}.pid)", host=host.name)
+        munged = self.folder / "munged.pid"
+        subprocess.run(["sh", "-c", f"kill $(cat {munged})"], check=False)
+
+
+@pytest.fixture
+def slurm(lab: PracticeLab, tmp_path: Path) -> Iterator[Slurm]:
+    folder = Path(f"{lab.directory}/slurm-{tmp_path.name}")
+    folder.mkdir(mode=0o755)
+    cluster = Slurm(lab, folder)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.end_daemons()
+
+
+def test_srun_trains_on_two_nodes_with_the_bits_of_one(
+    slurm: Slurm, pictures: Path, tmp_path: Path, undisturbed: Callable[..., str]
+) -> None:
+    srun = ["srun", "-N2", "--ntasks-per-node=1", *words(pictures, tmp_path / "run", "steps=12")]
+    done = slurm(*srun, OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    assert weights(tmp_path / "run") == undisturbed(2, 12)
+
+
+def test_the_batch_script_saves_goes_back_into_the_queue_and_goes_on(
+    slurm: Slurm, pictures: Path, tmp_path: Path, undisturbed: Callable[..., str]
+) -> None:
+    run, script = RunDirectory(tmp_path / "run"), tmp_path / "job.sh"
+    command = words(pictures, run.path, "steps=60")
+    train = command.index("train")
+    written = slurm(
+        *command[:train], "launch", "slurm", *command[train + 1 :],
+        "--nodes", "2", "--time", "30", "--to", str(script),
+    )  # fmt: skip
+    assert written.returncode == 0, written.stderr
+    assert "to start at" in written.stderr, "Slurm itself has looked at it"
+    slow = {"OMP_NUM_THREADS": "1", "PACELINE_PRACTICE": "compute=0.1"}
+    job = slurm("sbatch", "--parsable", str(script), **slow).stdout.strip()
+    log = run.path / f"slurm-{job}.log"
+    wait_until(lambda: bool(list(run.checkpoints.glob("step-*"))), log)
+    slurm("scancel", "--batch", "--signal=USR1", job)  # what Slurm sends before the time is over
+    wait_until(lambda: "PENDING" in slurm("squeue", "-h", "-o", "%T").stdout, log)
+    assert "saving, then back into the queue" in log.read_text(encoding="utf-8")
+    slurm("scontrol", "update", f"JobId={job}", "StartTime=now")  # else it waits two minutes
+    wait_until(lambda: not slurm("squeue", "-h").stdout.strip(), log)
+    launches = [e for e in read_events(run.launcher_events) if e["kind"] == "launch"]
+    assert len(launches) == 2
+    begins = [e["step"] for e in read_events(run.rank_events(0)) if e["kind"] == "begin"]
+    assert begins[1] > 0, "it went on"
+    assert weights(run.path) == undisturbed(2, 60)
+
+
+def wait_until(so: Callable[[], bool], log: Path, seconds: float = 90) -> None:
+    until = time.monotonic() + seconds
+    while not so():
+        said = log.read_text(encoding="utf-8") if log.exists() else "(no log yet)"
+        assert time.monotonic() < until, said
+        time.sleep(0.5)

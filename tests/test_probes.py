@@ -1,0 +1,278 @@
+"""What is measured while training: arithmetic, hosts, bytes, and the slowest step."""
+
+import socket
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from paceline.models.resnet import CifarResNet
+from paceline.models.sizes import named_shape
+from paceline.models.transformer import Transformer
+from paceline.record.host_probe import (
+    HostProbe,
+    device_figures,
+    host_names,
+    interface_used,
+    link_bits_per_second,
+)
+from paceline.record.phases import PhaseClock
+from paceline.record.reader import Event, read_events
+from paceline.record.schema import RunDirectory
+from paceline.record.writer import EventFile
+from paceline.train.device_clock import settle
+from paceline.train.flops import count_flops, measure_peak
+from paceline.train.probes import ProbeThread, file_name
+from tests.conftest import CommandLine
+
+CPU = torch.device("cpu")
+
+
+def of_kind(run: Path, kind: str, rank: int = 0) -> list[Event]:
+    events = read_events(RunDirectory(run).rank_events(rank))
+    return [event for event in events if event["kind"] == kind]
+
+
+def probes_of(run: Path) -> list[Event]:
+    (path,) = (run / "events").glob("host-*.jsonl")
+    return read_events(path)
+
+
+def test_the_operations_of_resnet_20_are_those_computed_by_hand() -> None:
+    network = CifarResNet(20)
+    pictures, labels = torch.randn(4, 3, 32, 32), torch.zeros(4, dtype=torch.long)
+
+    def work() -> None:
+        torch.autograd.backward(F.cross_entropy(network(pictures), labels))
+
+    first = 3 * 16 * 9 * 32 * 32
+    stages = [
+        6 * 16 * 16 * 9 * 32 * 32,
+        (16 + 5 * 32) * 32 * 9 * 16 * 16,
+        (32 + 5 * 64) * 64 * 9 * 8 * 8,
+    ]
+    products = first + sum(stages) + 64 * 10
+    # Backward costs twice the forward pass, but nobody needs the gradient of the pictures.
+    assert count_flops(work) == 4 * 2 * (3 * products - first)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_the_operations_of_a_transformer_are_those_computed_by_hand(dropout: float) -> None:
+    vocabulary, sentences, length = 3072, 8, 16
+    rates = dict.fromkeys(("attention_dropout", "relu_dropout", "residual_dropout"), dropout)
+    network = Transformer(named_shape("tiny", vocabulary, **rates))
+    source, before, after = (torch.randint(5, 3000, (sentences, length)) for _ in range(3))
+
+    def work() -> None:
+        torch.autograd.backward(network(source, before, after).loss_sum)
+
+    width, inner, layers = 128, 512, 2
+    attention = 4 * width * width + 2 * length * width
+    per_token = layers * (3 * attention + 2 * 2 * width * inner) + width * vocabulary
+    assert count_flops(work) == 6 * sentences * length * per_token
+
+
+def test_what_cannot_be_counted_is_not_known_rather_than_fatal() -> None:
+    def fails() -> None:
+        raise RuntimeError("no")
+
+    assert count_flops(fails) is None
+    assert count_flops(lambda: None) is None
+
+
+def test_the_peak_is_at_least_what_a_slower_product_reaches() -> None:
+    side = 256
+    left = torch.randn(side, side)
+    began = time.perf_counter()
+    torch.mm(left, left)
+    reached = 2 * side**3 / (time.perf_counter() - began)
+    peak = measure_peak(CPU, "fp32")
+    assert peak is not None
+    assert peak > 0.2 * reached
+
+
+def send_over_loopback(num_bytes: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sender = socket.create_connection(server.getsockname())
+        receiver, _ = server.accept()
+
+        def send() -> None:
+            with sender:
+                sender.sendall(bytes(num_bytes))
+
+        writing = threading.Thread(target=send)
+        writing.start()
+        while receiver.recv(1 << 20):
+            pass
+        writing.join()
+        receiver.close()
+
+
+def test_a_probe_counts_what_went_over_the_interface() -> None:
+    probe = HostProbe("here", "lo")
+    send_over_loopback(50_000_000)
+    seen = probe.look()
+    assert seen["host"] == "here"
+    assert seen["sent_bytes"] >= 50_000_000
+    assert seen["received_bytes"] >= 50_000_000
+    assert seen["sent_packets"] > 0
+    assert 0 <= seen["cpu_share"] <= 1
+    assert 0 < seen["memory_bytes"] < seen["memory_total_bytes"]
+
+
+def test_an_interface_that_is_not_there_counts_nothing() -> None:
+    seen = HostProbe("here", "nowhere0").look()
+    assert (seen["sent_bytes"], seen["link_bits_per_second"]) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("num_hosts", "variables", "found"),
+    [
+        (1, {}, "lo"),
+        (2, {"GLOO_SOCKET_IFNAME": "eth1"}, "eth1"),
+        (2, {"NCCL_SOCKET_IFNAME": "=ib0,ib1"}, "ib0"),
+        (2, {"NCCL_SOCKET_IFNAME": "^docker0", "MASTER_ADDR": "127.0.0.1"}, "lo"),
+        (2, {"MASTER_ADDR": "no.such.host.invalid"}, "lo"),
+    ],
+)
+def test_the_interface_is_the_named_one_or_the_one_of_the_route(
+    num_hosts: int, variables: dict[str, str], found: str
+) -> None:
+    assert interface_used(num_hosts, variables) == found
+
+
+def test_a_link_can_be_told_where_the_interface_does_not_know_it() -> None:
+    assert link_bits_per_second("lo", {"PACELINE_LINK": "100Mbit"}) == 1e8
+    assert link_bits_per_second("lo", {"PACELINE_LINK": "nonsense"}) is None
+
+
+def test_two_hosts_of_one_name_are_told_apart() -> None:
+    names = host_names(["a boot1", "a boot1", "a boot2", "b boot1"])
+    assert names == {"a boot1": "a", "a boot2": "a.2", "b boot1": "b"}
+    assert file_name("../a b") == ".._a_b"
+
+
+class Driver:
+    """Speaks like NVIDIA's library for one device that does not tell its power."""
+
+    class NVMLError(Exception):
+        pass
+
+    def nvmlDeviceGetName(self, _device: int) -> bytes:  # noqa: N802
+        return b"Tesla T4"
+
+    def nvmlDeviceGetMemoryInfo(self, _device: int) -> Any:  # noqa: N802
+        return SimpleNamespace(used=4_000, total=16_000)
+
+    def nvmlDeviceGetUtilizationRates(self, _device: int) -> Any:  # noqa: N802
+        return SimpleNamespace(gpu=37)
+
+    def nvmlDeviceGetPowerUsage(self, _device: int) -> int:  # noqa: N802
+        raise self.NVMLError("not supported")
+
+
+def test_what_a_device_does_not_tell_is_left_open() -> None:
+    assert device_figures(Driver(), 0) == {
+        "name": "Tesla T4", "utilisation": 0.37, "memory_bytes": 4_000,
+        "memory_total_bytes": 16_000, "power_watts": None,
+    }  # fmt: skip
+
+
+class Broken(HostProbe):
+    def look(self) -> dict[str, Any]:
+        raise OSError("the counters are gone")
+
+
+def test_a_probe_that_fails_says_so_once_and_lets_training_be(tmp_path: Path) -> None:
+    told: list[str] = []
+    events = EventFile(tmp_path / "host.jsonl", 1)
+    thread = ProbeThread(Broken("here", "lo"), events, 0.01, lambda: 0, told.append)
+    time.sleep(0.2)
+    thread.stop()
+    assert len(told) == 1
+    assert "the counters are gone" in told[0]
+
+
+def test_stopping_takes_a_last_look_so_that_sums_are_whole(tmp_path: Path) -> None:
+    events = EventFile(tmp_path / "host.jsonl", 1)
+    thread = ProbeThread(HostProbe("here", "lo"), events, 60, lambda: 7, lambda _text: None)
+    thread.stop()
+    first, last = read_events(tmp_path / "host.jsonl")
+    assert (last["kind"], last["step"]) == ("probe", 7)
+    assert first["seconds"] < last["seconds"] + 1
+
+
+def test_totals_of_a_clock_go_on_over_what_was_taken() -> None:
+    clock = PhaseClock()
+    with clock.phase("input"):
+        time.sleep(0.02)
+    taken = clock.take()
+    with clock.phase("input"):
+        time.sleep(0.02)
+    assert clock.totals()["input"] == pytest.approx(taken["input"] + clock.take()["input"])
+
+
+def test_on_a_device_its_own_stamps_decide_and_the_sum_stays() -> None:
+    host = {"input": 3.0, "compute": 0.5, "network": 0.1, "optimizer": 0.1, "unexplained": 6.3}
+    device = {"compute": 6.0, "network": 2.0, "optimizer": 1.0}
+    settled = settle({**host, "evaluate": 5.0}, device)
+    assert sum(settled.values()) == pytest.approx(15.0)
+    # The device was busy for 9 of 10 seconds: the host read ahead, and only 1 second was waiting.
+    expected = {**device, "input": 1.0, "unexplained": 0.0, "evaluate": 5.0}
+    assert settled == pytest.approx(expected)
+    assert settle(host, {}) == host
+
+
+def test_an_attempt_says_where_it_runs_and_what_it_could_do(finished_run: Path) -> None:
+    for rank in (0, 1):
+        (begin,) = of_kind(finished_run, "begin", rank)
+        assert begin["host"] == socket.gethostname()
+        assert begin["interface"] == "lo"
+        assert begin["num_hosts"] == 1
+        assert begin["flops_per_unit"] == pytest.approx(72_552_192)  # ResNet-8
+        assert begin["peak_flops"] > 1e8
+
+
+def test_bytes_given_to_the_reduction_are_those_of_the_gradients(finished_run: Path) -> None:
+    (begin,) = of_kind(finished_run, "begin")
+    for rank in (0, 1):
+        for event in of_kind(finished_run, "steps", rank):
+            assert event["reduced_bytes"] == event["num_steps"] * begin["gradient_bytes"]
+            assert event["collective_bytes"]["all_reduce"] > event["reduced_bytes"]
+
+
+def test_the_slowest_step_is_named_with_its_phases(finished_run: Path) -> None:
+    for event in of_kind(finished_run, "steps"):
+        slowest = event["slowest_step"]
+        assert slowest["seconds"] == max(event["step_seconds"])
+        assert sum(slowest["phases"].values()) == pytest.approx(slowest["seconds"], abs=0.005)
+        assert event["step"] - event["num_steps"] < slowest["step"] <= event["step"]
+
+
+def test_hosts_are_probed_from_the_first_step_to_the_last(finished_run: Path) -> None:
+    probes = probes_of(finished_run)
+    (begin,), (end,) = of_kind(finished_run, "begin"), of_kind(finished_run, "end")
+    seconds = sum(probe["seconds"] for probe in probes)
+    assert seconds == pytest.approx(end["time"] - begin["time"], rel=0.1, abs=0.3)
+    assert probes[-1]["step"] == 12
+
+
+def test_training_data_is_scored_as_validation_is(finished_run: Path) -> None:
+    scores = of_kind(finished_run, "score")
+    assert [(s["step"], s["split"]) for s in scores] == [
+        (6, "validation"), (6, "train"), (12, "validation"), (12, "train"),
+    ]  # fmt: skip
+    assert all({"loss", "top1"} <= score["scores"].keys() for score in scores)
+    assert "train:100 pictures" in scores[1]["signature"]
+
+
+def test_scoring_training_data_can_be_left_out(paceline: CommandLine) -> None:
+    result = paceline.train("runs/a", "steps=2", "evaluate.train_samples=0", procs=1)
+    assert result.returncode == 0, result.stderr
+    scores = of_kind(paceline.cwd / "runs" / "a", "score")
+    assert [score["split"] for score in scores] == ["validation"]
