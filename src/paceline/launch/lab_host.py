@@ -126,7 +126,8 @@ def start(lab: Lab, name: str) -> None:
     )  # fmt: skip
     spaces = ["--net", "--uts", "--ipc", "--mount", "--pid"]
     options = ["--fork", "--kill-child", "--propagation", "private"]
-    process = _start(lab, name, ["unshare", *spaces, *options, "sh", "-c", script], subprocess.PIPE)
+    first = ["taskset", "--cpu-list", cores_of(lab, name), "unshare", *spaces, *options]
+    process = _start(lab, name, [*first, "sh", "-c", script], subprocess.PIPE)
     assert process.stdin is not None and process.stdout is not None  # noqa: S101
     with process.stdin, process.stdout:
         process.wait()
@@ -140,6 +141,15 @@ def start(lab: Lab, name: str) -> None:
         lab_network.plug_in(lab, name, pid)
         lab_network.shape(lab, name, lab.link_bits_per_second)
         process.stdin.write(b"go\n")
+
+
+def cores_of(lab: Lab, name: str) -> str:
+    """Each host has its share of this machine's cores to itself, as far as there are enough: hosts
+    that all took every core would spend their steps waiting for each other."""
+    cores = sorted(os.sched_getaffinity(0))
+    index, share = lab.names.index(name), max(1, len(cores) // len(lab.names))
+    mine = [cores[(index * share + place) % len(cores)] for place in range(share)]
+    return ",".join(map(str, mine))
 
 
 def _start(lab: Lab, name: str, words: list[str], pipe: int) -> subprocess.Popen[bytes]:
