@@ -175,6 +175,8 @@ class Input:
             self._is_found = True
             found = wanted_workers(window, limit) if self._asked is None else self._asked
             self._use(found, step, window)
+            if self._asked is not None and window.waiting_share >= _WAITS:
+                self._say_that_it_waits(step, window)  # a number that was asked for stays
         elif window.waiting_share < _WAITS_A_LITTLE:
             return
         elif self._asked is None and self.num_workers < limit:
