@@ -33,6 +33,15 @@ def test_a_process_without_a_sign_of_life_hangs_whatever_the_others_do() -> None
     assert "no sign of life" in hang.text
 
 
+def test_a_process_that_fell_silent_just_after_its_start_is_found_by_those_in_a_step() -> None:
+    stopped = dataclasses.replace(BUSY, phase="unexplained", step=5, silent_seconds=31)
+    in_a_step = dataclasses.replace(WAITING, quiet_seconds=2)
+    starting = dataclasses.replace(in_a_step, phase="unexplained")
+    hang = find_hang([in_a_step, stopped], 30, 0.1)
+    assert hang is not None and hang.guilty == (stopped,)
+    assert find_hang([starting, stopped], 30, 0.1) is None
+
+
 def test_all_waiting_for_each_other_is_a_hang_of_all() -> None:
     hang = find_hang([WAITING, dataclasses.replace(BUSY, collective="broadcast")], 30, 0.1)
     assert hang is not None

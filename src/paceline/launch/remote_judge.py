@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import EXIT_USER_ERROR
-from paceline.record.schema import CHECKPOINT, EVALUATE, START_UP, UNEXPLAINED
+from paceline.record.schema import (
+    CHECKPOINT,
+    COMPUTE,
+    EVALUATE,
+    INPUT,
+    NETWORK,
+    OPTIMIZER,
+    START_UP,
+    UNEXPLAINED,
+)
 from paceline.units import format_seconds
 
 _PATIENCE = {START_UP: 20.0, UNEXPLAINED: 20.0, EVALUATE: 20.0, CHECKPOINT: 20.0}
@@ -21,6 +30,8 @@ _SLOW_STEPS = 10.0
 
 _STARTING_SECONDS = 120.0
 """Imports hold the interpreter for seconds on a busy machine."""
+
+_STEP_PHASES = (INPUT, COMPUTE, NETWORK, OPTIMIZER)
 
 _SECOND_HAND = (
     "connection closed by peer",
@@ -79,7 +90,8 @@ def find_hang(
 ) -> Hang | None:
     """Who keeps the others waiting, or None. A process that has ended cannot hang."""
     living = [state for state in states if state.ended is None]
-    silent = [s for s in living if s.silent_seconds > _silence_limit(s, hang_seconds)]
+    has_begun = any(state.phase in _STEP_PHASES for state in living)
+    silent = [s for s in living if s.silent_seconds > _silence_limit(s, hang_seconds, has_begun)]
     if silent:
         longest = format_seconds(max(state.silent_seconds for state in silent))
         return Hang(tuple(silent), f"{_places(silent)}: no sign of life for {longest}")
@@ -93,8 +105,10 @@ def find_hang(
     return Hang(tuple(late), f"all processes have waited for each other for {quiet}")
 
 
-def _silence_limit(state: RankState, hang_seconds: float) -> float:
-    starting = state.phase in (START_UP, UNEXPLAINED)
+def _silence_limit(state: RankState, hang_seconds: float, has_begun: bool) -> float:
+    """A process that fell silent right after its start last told of starting; but where one is in
+    a step, all have started, because they rehearse a step together before."""
+    starting = state.phase in (START_UP, UNEXPLAINED) and not has_begun
     return max(hang_seconds, _STARTING_SECONDS) if starting else hang_seconds
 
 
