@@ -36,12 +36,12 @@ check: $(READY)
 	$(BIN)/lint-imports --no-logo
 
 bench: $(BENCH_READY)
-	$(BIN)/python benchmarks/cifar10.py
-	$(BIN)/python benchmarks/input.py
-	$(BIN)/python benchmarks/imagenet.py
-	$(BIN)/python benchmarks/prepare_text.py
-	$(BIN)/python benchmarks/nmt.py
-	$(BIN)/python benchmarks/report.py
+	$(BIN)/python -m benchmarks.cifar10
+	$(BIN)/python -m benchmarks.input
+	$(BIN)/python -m benchmarks.imagenet
+	$(BIN)/python -m benchmarks.prepare_text
+	$(BIN)/python -m benchmarks.nmt
+	$(BIN)/python -m benchmarks.report
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

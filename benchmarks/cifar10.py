@@ -6,42 +6,26 @@ does not touch them.
 """
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.pictures import Speed, compare, progress, speed_of_peer, speed_of_run
 from paceline.data import cifar10
 from paceline.record.reader import read_events
 from paceline.record.schema import CHECKPOINT, RunDirectory
 
 WARM_UP_STEPS = 3
-HERE = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class Speed:
-    per_second: float
-    per_cpu_second: float
 
 
 def ours(data: Path, num_procs: int, num_steps: int) -> Speed:
     """A real `paceline train`, measured from its own event lines after a warm-up."""
     with tempfile.TemporaryDirectory() as folder:
         train(Path(folder), data, num_procs, WARM_UP_STEPS + num_steps, "log.every_steps=1")
-        ranks = [
-            [e for e in read_events(path) if e["kind"] == "steps"][WARM_UP_STEPS:]
-            for path in sorted(RunDirectory(Path(folder)).events.glob("rank-*"))
-        ]
-    seconds = sum(event["seconds"] for event in ranks[0])
-    cpu_seconds = sum(event["cpu_seconds"] for events in ranks for event in events)
-    num = sum(event["num_units"] for event in ranks[0])
-    return Speed(num / seconds, num / cpu_seconds)
+        return speed_of_run(Path(folder), WARM_UP_STEPS)
 
 
 def train(run: Path, data: Path, num_procs: int, steps: int, *settings: str) -> None:
@@ -56,27 +40,8 @@ def train(run: Path, data: Path, num_procs: int, steps: int, *settings: str) -> 
 
 
 def plain(data: Path, num_steps: int, num_workers: int) -> Speed:
-    words = ["--data", str(data), "--steps", str(num_steps), "--workers", str(num_workers)]
-    result = subprocess.run(
-        [sys.executable, str(HERE / "plain_cifar10.py"), *words],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    return Speed(**json.loads(result.stdout.splitlines()[-1]))
-
-
-def compare(
-    name: str, ours_: Callable[[], Speed], theirs: Callable[[], Speed], rounds: int
-) -> None:
-    pairs = []
-    for number in range(rounds):
-        pairs.append((theirs(), ours_()))
-        peer, own = pairs[-1]
-        progress(f"{name}, round {number + 1}: {own.per_second / peer.per_second:.2f}")
-    wall = median(own.per_second / peer.per_second for peer, own in pairs)
-    cpu = median(own.per_cpu_second / peer.per_cpu_second for peer, own in pairs)
-    peer_best = max(peer.per_second for peer, _ in pairs)
-    own_best = max(own.per_second for _, own in pairs)
-    print(f"| {name} | {peer_best:.0f} | {own_best:.0f} | {wall:.2f} | {cpu:.2f} |", flush=True)
+    words = {"--data": data, "--steps": num_steps, "--workers": num_workers}
+    return speed_of_peer("plain_cifar10", words)
 
 
 def saving_cost(data: Path, num_windows: int) -> None:
@@ -95,10 +60,6 @@ def saving_cost(data: Path, num_windows: int) -> None:
     figures = f"{median(ratios):.3f} | {median(cpu):.3f}"
     print(f"| time with a save every 50 steps, against none | | | {figures} |")
     print(f"\nThe loop stood still for {100 * median(stalls):.2f} % of a window with a save.")
-
-
-def progress(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def main() -> None:

@@ -4,31 +4,22 @@ Rounds alternate (A B A B ...) because other tenants of the machine come and go;
 the median of the paired ratios. Images per CPU-second stand beside images per second: stolen time
 does not touch them. The pictures are real photographs where there are some, else the stand-in.
 
-    python benchmarks/imagenet.py [--quick] [--rounds N] [--pictures DIR]
+    python -m benchmarks.imagenet [--quick] [--rounds N] [--pictures DIR]
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
+from benchmarks.pictures import Speed, compare, progress, speed_of_peer, speed_of_run
 from paceline.data import imagenet, shards
-from paceline.record.reader import read_events
-from paceline.record.schema import RunDirectory
 
 WARM_UP_STEPS = 2
-HERE = Path(__file__).parent
-SAMPLE = HERE.parents[1] / "shared" / "data" / "imagenet-sample"
 
-
-@dataclass(frozen=True)
-class Speed:
-    per_second: float
-    per_cpu_second: float
+SAMPLE = Path(__file__).parents[2] / "shared" / "data" / "imagenet-sample"
 
 
 @dataclass(frozen=True)
@@ -59,44 +50,22 @@ def ours(case: Case, num_procs: int) -> Speed:
         where = ["--run", folder, "--procs", str(num_procs)]
         command = [sys.executable, "-m", "paceline.cli", "train", f"imagenet-resnet{case.depth}"]
         subprocess.run([*command, *settings, *where], check=True, capture_output=True)
-        ranks = [
-            [e for e in read_events(path) if e["kind"] == "steps"][WARM_UP_STEPS:]
-            for path in sorted(RunDirectory(Path(folder)).events.glob("rank-*"))
-        ]
-    seconds = sum(event["seconds"] for event in ranks[0])
-    cpu_seconds = sum(event["cpu_seconds"] for events in ranks for event in events)
-    num = sum(event["num_units"] for event in ranks[0])
-    return Speed(num / seconds, num / cpu_seconds)
+        return speed_of_run(Path(folder), WARM_UP_STEPS)
 
 
 def plain(case: Case, num_workers: int) -> Speed:
-    words = {
+    words: dict[str, object] = {
         "--data": case.data, "--depth": case.depth, "--batch": case.batch, "--size": case.size,
         "--steps": case.num_steps, "--workers": num_workers,
     }  # fmt: skip
-    command = [sys.executable, str(HERE / "plain_imagenet.py")]
-    result = subprocess.run(
-        [*command, *(str(word) for pair in words.items() for word in pair)],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    return Speed(**json.loads(result.stdout.splitlines()[-1]))
+    return speed_of_peer("plain_imagenet", words)
 
 
-def compare(case: Case, rounds: int, num_procs: int) -> None:
+def compare_case(case: Case, rounds: int, num_procs: int) -> None:
     workers = max((0, 1, 2), key=lambda count: plain(case, count).per_second)
     progress(f"ResNet-{case.depth}: the plain loop gets {workers} loader processes, its best")
-    pairs = []
-    for number in range(rounds):
-        pairs.append((plain(case, workers), ours(case, num_procs)))
-        peer, own = pairs[-1]
-        ratio = own.per_second / peer.per_second
-        progress(f"ResNet-{case.depth}, round {number + 1}: {ratio:.2f}")
-    wall = median(own.per_second / peer.per_second for peer, own in pairs)
-    cpu = median(own.per_cpu_second / peer.per_cpu_second for peer, own in pairs)
-    peer_best = max(peer.per_second for peer, _ in pairs)
-    own_best = max(own.per_second for _, own in pairs)
-    figures = f"{peer_best:.1f} | {own_best:.1f} | {wall:.2f} | {cpu:.2f}"
-    print(f"| ResNet-{case.depth}, {case.size} px, batch {case.batch} | {figures} |", flush=True)
+    name = f"ResNet-{case.depth}, {case.size} px, batch {case.batch}"
+    compare(name, lambda: ours(case, num_procs), lambda: plain(case, workers), rounds)
 
 
 def prepare(pictures: Path, folder: Path) -> Path:
@@ -109,10 +78,6 @@ def prepare(pictures: Path, folder: Path) -> Path:
             (place / file.name).symlink_to(file.resolve())
     source = str(folder / "tree") if files else "stand-in"
     return imagenet.prepare(source, folder / "data", imagenet.Options(), progress)
-
-
-def progress(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -130,8 +95,8 @@ def main() -> None:
         data = prepare(options.pictures, Path(folder))
         print("| 2 cores | plain loop, images/s | ours, images/s | ratio | per CPU-second |")
         print("|---|---|---|---|---|")
-        compare(Case(data, 18, 32, steps, size), rounds, options.procs)
-        compare(Case(data, 50, 16, steps, size), rounds, options.procs)
+        compare_case(Case(data, 18, 32, steps, size), rounds, options.procs)
+        compare_case(Case(data, 50, 16, steps, size), rounds, options.procs)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Every way gets the same pictures, the same parts of them and the same flips, one
 each picture (A B C, A B C, ...), on one thread. Rates are per second of processor time, so that
 other tenants of the machine do not count; ratios are medians over rounds.
 
-    python benchmarks/input.py [--pictures DIR] [--rounds N]
+    python -m benchmarks.input [--pictures DIR] [--rounds N]
 """
 
 import argparse

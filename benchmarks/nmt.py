@@ -1,7 +1,7 @@
 """Training speed of the Transformer against others, as ratios of target tokens/s from one run.
 
-    python benchmarks/nmt.py                    # small and base, all peers: about 20 minutes
-    python benchmarks/nmt.py --quick            # small only, one short round
+    python -m benchmarks.nmt                    # small and base, all peers: about 20 minutes
+    python -m benchmarks.nmt --quick            # small only, one short round
 
 Three comparisons, for the same model shape, text, vocabulary and tokens per batch:
 

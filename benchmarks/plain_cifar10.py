@@ -5,18 +5,15 @@ torch's own batch norm, SGD. Prints one JSON line: images per second and per CPU
 """
 
 import argparse
-import json
-import os
-import time
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from benchmarks.plain_loop import train_and_tell, with_plain_norms
 from paceline.data import cifar10
-from paceline.models.norm import StepBatchNorm2d
 from paceline.models.resnet import CifarResNet
 
 WARM_UP_STEPS = 3
@@ -41,24 +38,6 @@ class Pictures(Dataset[tuple[Tensor, int]]):
         return (picture - self.mean) / self.std, int(self.split.labels[index])
 
 
-class PlainNorm(nn.BatchNorm2d):
-    """torch's own batch norm, and torch's own addition and ReLU after it."""
-
-    def then_relu(self, x: Tensor, before: Tensor | None = None) -> Tensor:
-        output = self(x)
-        return F.relu(output if before is None else output + before, inplace=True)
-
-
-def plain_network(depth: int) -> nn.Module:
-    """The same layers with torch's own batch norm in place of ours."""
-    network = CifarResNet(depth)
-    for module in list(network.modules()):
-        for name, child in module.named_children():
-            if isinstance(child, StepBatchNorm2d):
-                setattr(module, name, PlainNorm(child.num_features))
-    return network
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
@@ -66,30 +45,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--workers", type=int, default=0)
     options = parser.parse_args()
-    model = plain_network(options.depth)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     loader = DataLoader(
         Pictures(options.data), batch_size=128, shuffle=True, num_workers=options.workers
     )
-    began = cpu_began = 0.0
-    for step, (pictures, labels) in enumerate(loader):
-        if step == WARM_UP_STEPS:
-            began, cpu_began = time.perf_counter(), _cpu_seconds()
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(pictures), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        if step == WARM_UP_STEPS + options.steps - 1:
-            break
-    seconds, cpu_seconds = time.perf_counter() - began, _cpu_seconds() - cpu_began
-    num = 128 * options.steps
-    print(json.dumps({"per_second": num / seconds, "per_cpu_second": num / cpu_seconds}))
-
-
-def _cpu_seconds() -> float:
-    """Of this process; loader processes come on top and are not counted against the peer."""
-    times = os.times()
-    return times.user + times.system
+    network = with_plain_norms(CifarResNet(options.depth))
+    train_and_tell(network, loader, options.steps, WARM_UP_STEPS, label_smoothing=0.0)
 
 
 if __name__ == "__main__":

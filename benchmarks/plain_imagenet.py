@@ -7,22 +7,18 @@ per second and per CPU-second.
 
 import argparse
 import io
-import json
 import math
-import os
-import time
 from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from benchmarks.plain_loop import train_and_tell, with_plain_norms
 from paceline.data import shards
 from paceline.models.imagenet_resnet import ImagenetResNet
-from paceline.models.norm import StepBatchNorm2d
 
 WARM_UP_STEPS = 2
 MEAN = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
@@ -58,24 +54,6 @@ class Photos(Dataset[tuple[Tensor, int]]):
         return picture.resize((self.size, self.size), Image.Resampling.BILINEAR)
 
 
-class PlainNorm(nn.BatchNorm2d):
-    """torch's own batch norm, and torch's own addition and ReLU after it."""
-
-    def then_relu(self, x: Tensor, before: Tensor | None = None) -> Tensor:
-        output = self(x)
-        return F.relu(output if before is None else output + before, inplace=True)
-
-
-def plain_network(depth: int, num_classes: int) -> nn.Module:
-    """The same layers with torch's own batch norm in place of ours."""
-    network = ImagenetResNet(depth, num_classes)
-    for module in list(network.modules()):
-        for name, child in module.named_children():
-            if isinstance(child, StepBatchNorm2d):
-                setattr(module, name, PlainNorm(child.num_features))
-    return network
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
@@ -85,29 +63,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--workers", type=int, default=0)
     options = parser.parse_args()
-    model = plain_network(options.depth, len(shards.classes(options.data)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    network = ImagenetResNet(options.depth, len(shards.classes(options.data)))
     photos = Photos(options.data, options.size)
     loader = DataLoader(photos, batch_size=options.batch, shuffle=True, num_workers=options.workers)
-    began = cpu_began = 0.0
-    for step, (pictures, labels) in enumerate(loader):
-        if step == WARM_UP_STEPS:
-            began, cpu_began = time.perf_counter(), _cpu_seconds()
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(pictures), labels, label_smoothing=0.1)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        if step == WARM_UP_STEPS + options.steps - 1:
-            break
-    seconds, cpu_seconds = time.perf_counter() - began, _cpu_seconds() - cpu_began
-    num = options.batch * options.steps
-    print(json.dumps({"per_second": num / seconds, "per_cpu_second": num / cpu_seconds}))
-
-
-def _cpu_seconds() -> float:
-    """Of this process; loader processes come on top and are not counted against the peer."""
-    times = os.times()
-    return times.user + times.system
+    train_and_tell(
+        with_plain_norms(network), loader, options.steps, WARM_UP_STEPS, label_smoothing=0.1
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Preparing parallel text against SentencePiece's encoder alone: speed as a ratio, and peak memory.
 
-    python benchmarks/prepare_text.py --pairs 1000000 --rounds 3
+    python -m benchmarks.prepare_text --pairs 1000000 --rounds 3
 
 One run does both, in turns, on the same text, vocabulary and cores:
 

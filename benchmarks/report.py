@@ -1,7 +1,7 @@
 """How long `paceline report` takes on a very long run of many processes, and in how much memory.
 
-    python benchmarks/report.py                      # 300,000 steps, 16 ranks, 4 hosts
-    python benchmarks/report.py --keep /tmp/long     # keeps the run directory for another look
+    python -m benchmarks.report                      # 300,000 steps, 16 ranks, 4 hosts
+    python -m benchmarks.report --keep /tmp/long     # keeps the run directory for another look
 
 The run directory is made up, in the format of `record/schema.py`: one line per 10 steps and rank,
 probes of every host, scores, checkpoints, and a restart in the middle. The report must open in

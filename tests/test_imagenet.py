@@ -192,7 +192,7 @@ def test_an_epoch_has_every_picture_once(photo_data: Path) -> None:
     workload = open_photos(photo_data)
     num = len(workload.train)
     assert num == 120
-    seen = np.concatenate([workload.samples(index) for index in range(num // 8)])
+    seen = np.concatenate([workload.samples(index)[0] for index in range(num // 8)])
     assert sorted(seen.tolist()) == list(range(num))
 
 

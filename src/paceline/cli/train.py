@@ -42,6 +42,7 @@ def train_run(arguments: argparse.Namespace) -> int:
     from paceline import recipe
     from paceline.launch import local
     from paceline.launch.checks import check_data
+    from paceline.launch.devices import num_procs_here
     from paceline.launch.place import find_place
     from paceline.record.schema import RunDirectory
 
@@ -65,7 +66,7 @@ def train_run(arguments: argparse.Namespace) -> int:
         from paceline.launch import mpi
 
         return mpi.train_in_place(local.Job(loaded, RunDirectory(path), 0, command), place, say)
-    num_procs = arguments.procs or local.default_num_procs()
+    num_procs = arguments.procs or num_procs_here()
     return local.train(local.Job(loaded, RunDirectory(path), num_procs, command), say)
 
 

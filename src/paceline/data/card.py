@@ -65,6 +65,14 @@ def read_card(directory: Path, workload: str | None = None) -> dict[str, Any]:
     return card
 
 
+def spoilt(directory: Path, workload: str, why: str) -> UserError:
+    ways = "stand-in|PATH" if workload in _NOT_ON_THE_WEB else "web|stand-in|PATH"
+    return UserError(
+        f"the data in {directory} is damaged: {why}",
+        f"prepare it again: paceline data {workload} --from {ways} --to {directory}",
+    )
+
+
 def _what_is_missing(directory: Path) -> str:
     if not directory.exists():
         return f"there is no data directory {directory}"

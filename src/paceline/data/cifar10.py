@@ -20,6 +20,7 @@ from paceline.data.card import (
     describe_file,
     fingerprint,
     read_card,
+    spoilt,
     write_card,
 )
 from paceline.data.cifar10_files import (
@@ -32,7 +33,7 @@ from paceline.data.cifar10_files import (
 )
 from paceline.data.fetch import Say, Source, fetch
 from paceline.data.places import data_directory, data_home, writing_to
-from paceline.data.prepared import is_intact, put_in_place, refuse_foreign
+from paceline.data.prepared import is_done, open_array, put_in_place, refuse_foreign
 from paceline.data.synthetic import pictures
 from paceline.errors import UserError
 from paceline.units import format_bytes
@@ -114,16 +115,16 @@ def open_split(directory: Path, split: str) -> Pictures:
     if split not in SPLITS:
         raise UserError(f"cifar10 has no split '{split}'", f"choose one of {', '.join(SPLITS)}")
     card = read_card(directory, WORKLOAD)
-    images = _open_array(directory, f"{split}-images.npy", card)
-    labels = _open_array(directory, f"{split}-labels.npy", card)
+    images = open_array(directory, f"{split}-images.npy", card)
+    labels = open_array(directory, f"{split}-labels.npy", card)
     if images.dtype != np.uint8 or images.shape != (len(labels), *PICTURE_SHAPE):
-        raise _spoilt(directory, f"{split}-images.npy has the shape {images.shape}")
+        raise spoilt(directory, WORKLOAD, f"{split}-images.npy has the shape {images.shape}")
     return Pictures(images, labels.astype(np.int64), tuple(card["classes"]))
 
 
 def _prepare_from_web(to: Path, say: Say) -> None:
     key = BINARY.checksum.partition(":")[2]
-    if not _is_done(to, key, say):
+    if not is_done(to, key, _summary, say):
         archive = fetch(BINARY, data_home() / "downloads", say)
         say(f"reading {archive}")
         origin = _Origin("web", BINARY.mirrors[0], key, (describe_file(archive),), True)
@@ -133,7 +134,7 @@ def _prepare_from_web(to: Path, say: Say) -> None:
 def _prepare_stand_in(to: Path, say: Say) -> None:
     drawn = pictures.description()
     key = "stand-in " + " ".join(f"{name}={value}" for name, value in drawn.items())
-    if _is_done(to, key, say):
+    if is_done(to, key, _summary, say):
         return
     say(f"drawing {drawn['num_train'] + drawn['num_test']:,} pictures of ten figures")
     with _directory_beside(to) as work:
@@ -143,7 +144,7 @@ def _prepare_stand_in(to: Path, say: Say) -> None:
 
 
 def _prepare_from(path: Path, origin: _Origin, to: Path, say: Say) -> None:
-    if _is_done(to, origin.key, say):
+    if is_done(to, origin.key, _summary, say):
         return
     published = read_published(path)
     with _directory_beside(to) as work:
@@ -153,21 +154,6 @@ def _prepare_from(path: Path, origin: _Origin, to: Path, say: Say) -> None:
         write_card(new, {**_describe_origin(origin, published), **card})
         put_in_place(new, to, work / "old")
     say(_summary(to))
-
-
-def _is_done(to: Path, key: str, say: Say) -> bool:
-    if not (to / CARD_NAME).is_file():
-        return False
-    try:
-        card = read_card(to, WORKLOAD)
-        is_same = card["source"]["key"] == key
-        if is_same and all(is_intact(to / name, file) for name, file in card["arrays"].items()):
-            say(f"nothing to do: {_summary(to)}")
-            return True
-    except (UserError, KeyError, TypeError):
-        is_same = True
-    say(f"{to} {'is damaged' if is_same else 'holds data from another source'}: making it anew")
-    return False
 
 
 def _summary(to: Path) -> str:
@@ -328,24 +314,3 @@ def _directory_beside(to: Path) -> Iterator[Path]:
             yield work
         finally:
             shutil.rmtree(work, ignore_errors=True)
-
-
-def _open_array(directory: Path, name: str, card: dict[str, Any]) -> npt.NDArray[Any]:
-    path = directory / name
-    try:
-        expected_bytes = card["arrays"][name]["bytes"]
-        if path.stat().st_size != expected_bytes:
-            raise _spoilt(
-                directory, f"{name} has {path.stat().st_size:,} bytes and not {expected_bytes:,}"
-            )
-        array: npt.NDArray[Any] = np.load(path, mmap_mode="r")
-    except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
-        raise _spoilt(directory, f"{name} cannot be read ({error})") from error
-    return array
-
-
-def _spoilt(directory: Path, why: str) -> UserError:
-    return UserError(
-        f"the data in {directory} is damaged: {why}",
-        f"prepare it again: paceline data {WORKLOAD} --from web|stand-in|PATH --to {directory}",
-    )

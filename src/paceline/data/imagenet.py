@@ -13,6 +13,7 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from paceline.data.nmt_workers import Say
 from paceline.data.places import data_directory, require_space, writing_to
 from paceline.data.prepared import (
     directory_beside,
+    is_done,
     is_intact,
     put_in_place,
     refuse_foreign,
@@ -84,7 +86,7 @@ def prepare(source: str, to: Path, options: Options, say: Say) -> Path:
     found = _find(source, to)
     _refuse_to_shrink_in_place(found, options)
     key = _key(found.kind, found.identity, options)
-    if _is_done(to, key, options, say):
+    if is_done(to, key, summary, say, partial(_is_whole, options)):
         return to
     _require_space(found, to, options)
     _say_what_is_read(found, say)
@@ -151,7 +153,7 @@ def _find(source: str, to: Path) -> Source:
 def _prepare_stand_in(to: Path, options: Options, say: Say) -> Path:
     identity = photos_archives.description(options.num_pictures)
     key = _key("stand-in", identity, options)
-    if _is_done(to, key, options, say):
+    if is_done(to, key, summary, say, partial(_is_whole, options)):
         return to
     require_space(to, photos_archives.needed_bytes(options.num_pictures))
     with writing_to(to.parent), directory_beside(to, key, say) as directory:
@@ -251,23 +253,7 @@ def _fill(found: Source, directory: Path, to: Path, asked: tuple[str, Options], 
     say(summary(to))
 
 
-def _is_done(to: Path, key: str, options: Options, say: Say) -> bool:
-    if not (to / CARD_NAME).is_file():
-        return False
-    try:
-        card = read_card(to, WORKLOAD)
-        is_same = card["source"]["key"] == key
-        if is_same and _is_whole(to, card, options):
-            say(f"nothing to do: {summary(to)}")
-            return True
-    except (UserError, KeyError, TypeError, OSError):
-        is_same = True
-    reason = "is damaged" if is_same else "was prepared from other pictures or with other options"
-    say(f"{to} {reason}: making it anew")
-    return False
-
-
-def _is_whole(to: Path, card: dict[str, Any], options: Options) -> bool:
+def _is_whole(options: Options, to: Path, card: dict[str, Any]) -> bool:
     arrays: dict[str, dict[str, Any]] = card["arrays"]
     total_bytes = sum(file["bytes"] for file in arrays.values())
     if not options.verify and total_bytes > _HASHED_AT_MOST_BYTES:

@@ -21,7 +21,7 @@ from paceline.data.nmt_steps import Origin, Work, fill
 from paceline.data.nmt_store import SPLITS, WORKLOAD, Pairs, file_names, open_split
 from paceline.data.nmt_workers import Say
 from paceline.data.places import data_directory, data_home, writing_to
-from paceline.data.prepared import directory_beside, is_intact, put_in_place, refuse_foreign
+from paceline.data.prepared import directory_beside, is_done, put_in_place, refuse_foreign
 from paceline.data.text import Limits
 from paceline.data.vocabulary import Vocabulary
 from paceline.errors import UserError
@@ -67,7 +67,7 @@ def prepare(source: str, to: Path, options: Options, say: Say) -> Path:
     refuse_foreign(to, WORKLOAD, {name for split in SPLITS for name in file_names(split)})
     origin = _find_origin(source, options, say)
     key = _key(origin, options)
-    if _is_done(to, key, say):
+    if is_done(to, key, _summary, say):
         return to
     with writing_to(to.parent), directory_beside(to, key, say) as directory:
         work = Work(
@@ -163,22 +163,6 @@ def _key(origin: Origin, options: Options) -> str:
 
 
 # ------------------------------------------------------------------------ where it goes
-
-
-def _is_done(to: Path, key: str, say: Say) -> bool:
-    if not (to / CARD_NAME).is_file():
-        return False
-    try:
-        card = read_card(to, WORKLOAD)
-        is_same = card["source"]["key"] == key
-        if is_same and all(is_intact(to / name, file) for name, file in card["arrays"].items()):
-            say(f"nothing to do: {_summary(to)}")
-            return True
-    except (UserError, KeyError, TypeError):
-        is_same = True
-    reason = "is damaged" if is_same else "was prepared from other text or with other options"
-    say(f"{to} {reason}: making it anew")
-    return False
 
 
 def _summary(to: Path) -> str:

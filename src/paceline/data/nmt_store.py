@@ -13,8 +13,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from paceline.data.card import CARD_NAME, read_card
+from paceline.data.card import CARD_NAME, read_card, spoilt
 from paceline.data.nmt_pieces import SIDES, Lengths, Tokens, flat_tokens, scramble, token_type
+from paceline.data.prepared import open_array
 from paceline.data.text import read_lines, write_lines
 from paceline.data.vocabulary import MODEL_NAME, Vocabulary
 from paceline.errors import UserError
@@ -168,34 +169,13 @@ def open_split(directory: Path, split: str) -> Pairs:
             f"the data in {directory} has no split '{split}'", f"choose one of {', '.join(there)}"
         )
     pairs = Pairs(
-        _open_array(directory, tokens_name(split, "source"), card),
-        _open_array(directory, offsets_name(split, "source"), card),
-        _open_array(directory, tokens_name(split, "target"), card),
-        _open_array(directory, offsets_name(split, "target"), card),
+        open_array(directory, tokens_name(split, "source"), card),
+        open_array(directory, offsets_name(split, "source"), card),
+        open_array(directory, tokens_name(split, "target"), card),
+        open_array(directory, offsets_name(split, "target"), card),
         directory,
         split,
     )
     if len(pairs.target_offsets) != len(pairs.source_offsets):
-        raise spoilt(directory, f"the two sides of '{split}' have different lengths")
+        raise spoilt(directory, WORKLOAD, f"the two sides of '{split}' have different lengths")
     return pairs
-
-
-def _open_array(directory: Path, name: str, card: dict[str, Any]) -> npt.NDArray[Any]:
-    path = directory / name
-    try:
-        expected_bytes = card["arrays"][name]["bytes"]
-        if path.stat().st_size != expected_bytes:
-            raise spoilt(
-                directory, f"{name} has {path.stat().st_size:,} bytes and not {expected_bytes:,}"
-            )
-        array: npt.NDArray[Any] = np.load(path, mmap_mode="r")
-    except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
-        raise spoilt(directory, f"{name} cannot be read ({error})") from error
-    return array
-
-
-def spoilt(directory: Path, why: str) -> UserError:
-    return UserError(
-        f"the data in {directory} is damaged: {why}",
-        f"prepare it again: paceline data {WORKLOAD} --from web|stand-in|PATH --to {directory}",
-    )

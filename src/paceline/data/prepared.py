@@ -8,12 +8,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from paceline.data.card import CARD_NAME, read_card, sha256_file
+import numpy as np
+import numpy.typing as npt
+
+from paceline.data.card import CARD_NAME, read_card, sha256_file, spoilt
 from paceline.errors import UserError
 
 _SHOWN = 3
 _KEY_NAME = "key.txt"
 _LOCK_NAME = "lock"
+
+Say = Callable[[str], None]
+Card = dict[str, Any]
+IsWhole = Callable[[Path, Card], bool]
 
 
 def refuse_foreign(to: Path, workload: str, ours: set[str]) -> None:
@@ -53,6 +60,51 @@ def is_intact(path: Path, described: dict[str, Any]) -> bool:
     )
 
 
+def is_done(
+    to: Path, key: str, summary: Callable[[Path], str], say: Say, is_whole: IsWhole | None = None
+) -> bool:
+    """Whether `to` holds, whole, what this source and these options make; says what it found."""
+    if not (to / CARD_NAME).is_file():
+        return False
+    try:
+        card = read_card(to)
+        is_same = card["source"]["key"] == key
+        if is_same and (is_whole or _all_intact)(to, card):
+            say(f"nothing to do: {summary(to)}")
+            return True
+    except (UserError, KeyError, TypeError, OSError):
+        is_same = True
+    reason = "is damaged" if is_same else "was prepared from another source or with other options"
+    say(f"{to} {reason}: making it anew")
+    return False
+
+
+def _all_intact(to: Path, card: Card) -> bool:
+    return all(is_intact(to / name, file) for name, file in card["arrays"].items())
+
+
+def open_array(directory: Path, name: str, card: Card) -> npt.NDArray[Any]:
+    """An array of prepared data, memory-mapped, once it has the size its card says."""
+    path = directory / name
+    check_size(directory, name, card)
+    try:
+        array: npt.NDArray[Any] = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise spoilt(directory, card["workload"], f"{name} cannot be read ({error})") from error
+    return array
+
+
+def check_size(directory: Path, name: str, card: Card) -> None:
+    try:
+        expected_bytes = card["arrays"][name]["bytes"]
+        num_bytes = (directory / name).stat().st_size
+    except (OSError, KeyError, TypeError) as error:
+        raise spoilt(directory, card["workload"], f"{name} cannot be read ({error})") from error
+    if num_bytes != expected_bytes:
+        why = f"{name} has {num_bytes:,} bytes and not {expected_bytes:,}"
+        raise spoilt(directory, card["workload"], why)
+
+
 def put_in_place(new: Path, to: Path, old: Path) -> None:
     """Two renames on one disk: whoever looks sees the old data or the new."""
     try:
@@ -75,7 +127,7 @@ def unfinished_beside(to: Path) -> Path:
 
 
 @contextmanager
-def directory_beside(to: Path, key: str, say: Callable[[str], None]) -> Iterator[Path]:
+def directory_beside(to: Path, key: str, say: Say) -> Iterator[Path]:
     """On the disk of `to`; kept when interrupted, gone when all is done.
 
     What was begun for something else is of no use: the key tells.

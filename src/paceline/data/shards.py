@@ -23,7 +23,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from paceline.data.card import read_card
+from paceline.data.card import read_card, spoilt
+from paceline.data.prepared import check_size, open_array
 from paceline.errors import UserError
 
 WORKLOAD: Final = "imagenet"
@@ -65,7 +66,7 @@ def classes(directory: Path) -> list[tuple[str, str]]:
     try:
         lines = (directory / CLASSES_NAME).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
-        raise spoilt(directory, f"{CLASSES_NAME} cannot be read ({error})") from error
+        raise spoilt(directory, WORKLOAD, f"{CLASSES_NAME} cannot be read ({error})") from error
     pairs = [line.partition("\t") for line in lines]
     return [(wnid, words or wnid) for wnid, _, words in pairs]
 
@@ -149,7 +150,7 @@ class _Shards:
         number, num_bytes = int(entry["shard"]), int(entry["num_bytes"])
         content = os.pread(self._file(number), num_bytes, int(entry["offset"]))
         if len(content) != num_bytes:
-            raise spoilt(self.directory, f"{shard_name(self.split, number)} is cut short")
+            raise spoilt(self.directory, WORKLOAD, f"{shard_name(self.split, number)} is cut short")
         return content
 
     def _file(self, number: int) -> int:
@@ -163,7 +164,8 @@ class _Shards:
                 try:
                     self._descriptors[number] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 except OSError as error:
-                    raise spoilt(self.directory, f"{path.name}: {error.strerror}") from error
+                    why = f"{path.name}: {error.strerror}"
+                    raise spoilt(self.directory, WORKLOAD, why) from error
             return self._descriptors[number]
 
     def __del__(self) -> None:
@@ -196,9 +198,9 @@ class _Folders:
 def _open_store(directory: Path, split: str, card: dict[str, Any]) -> _Shards | _Folders:
     if card["layout"] == SHARDS:
         for name in card["splits"][split]["shards"]:
-            _check_size(directory, name, card)
+            check_size(directory, name, card)
         return _Shards(directory, split)
-    _check_size(directory, paths_name(split), card)
+    check_size(directory, paths_name(split), card)
     paths = np.memmap(directory / paths_name(split), np.uint8, "r")
     root = Path(card["pictures_in"]) if card["pictures_in"] else directory
     return _Folders(root, paths)
@@ -206,34 +208,13 @@ def _open_store(directory: Path, split: str, card: dict[str, Any]) -> _Shards | 
 
 def _open_index(directory: Path, split: str, card: dict[str, Any]) -> Index:
     name = index_name(split)
-    _check_size(directory, name, card)
-    try:
-        index: Index = np.load(directory / name, mmap_mode="r")
-    except (OSError, ValueError, EOFError) as error:
-        raise spoilt(directory, f"{name} cannot be read ({error})") from error
+    index: Index = open_array(directory, name, card)
     if index.dtype != INDEX or index.ndim != 1:
-        raise spoilt(directory, f"{name} is not an index of pictures")
+        raise spoilt(directory, WORKLOAD, f"{name} is not an index of pictures")
     return index
-
-
-def _check_size(directory: Path, name: str, card: dict[str, Any]) -> None:
-    try:
-        expected_bytes = card["arrays"][name]["bytes"]
-        num_bytes = (directory / name).stat().st_size
-    except (OSError, KeyError, TypeError) as error:
-        raise spoilt(directory, f"{name} cannot be read ({error})") from error
-    if num_bytes != expected_bytes:
-        raise spoilt(directory, f"{name} has {num_bytes:,} bytes and not {expected_bytes:,}")
 
 
 def _made_plain(content: bytes) -> bytes:
     from paceline.data.imagenet_pictures import plain_jpeg  # noqa: PLC0415 (Pillow, rarely needed)
 
     return plain_jpeg(content)
-
-
-def spoilt(directory: Path, why: str) -> UserError:
-    return UserError(
-        f"the data in {directory} is damaged: {why}",
-        f"prepare it again: paceline data {WORKLOAD} --from stand-in|PATH --to {directory}",
-    )

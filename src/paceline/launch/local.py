@@ -6,7 +6,6 @@ launcher, which asks the workers to save and stop; a second Ctrl-C ends everythi
 
 import fcntl
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from paceline import config
 from paceline.errors import UserError
 from paceline.launch.agent import Round
 from paceline.launch.jobs import note_launch
+from paceline.launch.signals import caught_by
 from paceline.launch.speed import num_cores, speed_environment
 from paceline.lifetime import process_started
 from paceline.recipe import Recipe, read_settings, refuse_meaningless_change
@@ -42,17 +42,6 @@ class Job:
     """Per host; 0, on many hosts, is as many as each has devices."""
     command: str
     """What the user typed; repeated when saying how to go on."""
-
-
-def default_num_procs() -> int:
-    """One per CUDA device; on a CPU one process with all cores."""
-    try:
-        listed = subprocess.run(
-            ["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=20, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return 1
-    return max(1, listed.stdout.count("GPU "))
 
 
 def train(job: Job, say: Say) -> int:
@@ -119,7 +108,7 @@ def _run_agent(job: Job, environment: dict[str, str], say: Say) -> int:
             start_new_session=True,
         )  # fmt: skip
         stopper = Stopper(agent, say)
-        with stopper.catching_signals():
+        with caught_by(stopper.on_signal):
             code = agent.wait()
         stopper.end_stragglers()
     return _conclude(job, code, stopper, say)
@@ -148,17 +137,7 @@ class Stopper:
         self._workers: list[psutil.Process] = []
         self.asked: int | None = None
 
-    @contextmanager
-    def catching_signals(self) -> Iterator[None]:
-        caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before = {number: signal.signal(number, self._on_signal) for number in caught}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _on_signal(self, number: int, _frame: Any) -> None:
+    def on_signal(self, number: int, _frame: Any) -> None:
         if self.asked is not None:
             self._say("ending at once")
             self._agent.kill()  # workers die with it

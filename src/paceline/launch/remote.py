@@ -19,6 +19,7 @@ from paceline.launch.local import Job, only_one, settle_recipe
 from paceline.launch.remote_fleet import Fleet, Say, in_order, names, sees_launcher
 from paceline.launch.remote_link import HostLink
 from paceline.launch.remote_round import Mission, Outcome, Round, Stop, least_hosts
+from paceline.launch.signals import caught_by
 from paceline.lifetime import process_started
 from paceline.record.checkpoints import all_checkpoints, step_of
 from paceline.record.reader import read_events
@@ -35,7 +36,7 @@ def train_on_hosts(job: Job, hosts_file: HostsFile, say: Say) -> int:
         stop = Stop(job, say)
         interfaces = examine(job, hosts_file)
         fleet = Fleet(hosts_file.hosts, job.run, job.recipe.guard.hang_seconds, say)
-        with stop.catching_signals(), fleet:
+        with caught_by(stop.on_signal), fleet:
             fleet.connect_all()
             mission = Mission(job, fleet, stop, hosts_file, interfaces, say)
             code = Campaign(mission).run(started)

@@ -5,7 +5,6 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from paceline.errors import UserError
@@ -65,12 +64,7 @@ class Fleet:
         self.mark.touch()
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         for link in self.links:
             link.send(do="bye")
         for link in self.links:

@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,17 +43,7 @@ class Stop:
         self.at_once = False
         self._file.unlink(missing_ok=True)
 
-    @contextmanager
-    def catching_signals(self) -> Iterator[None]:
-        caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before = {number: signal.signal(number, self._on_signal) for number in caught}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _on_signal(self, number: int, _frame: Any) -> None:
+    def on_signal(self, number: int, _frame: Any) -> None:
         if self.asked is not None:
             self.at_once = True
             self._say("ending at once")
@@ -66,7 +54,7 @@ class Stop:
     def look(self) -> None:
         if self.asked is None and self._file.exists():
             self._file.unlink(missing_ok=True)
-            self._on_signal(signal.SIGTERM, None)
+            self.on_signal(signal.SIGTERM, None)
 
 
 @dataclass(frozen=True)

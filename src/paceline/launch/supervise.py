@@ -24,13 +24,13 @@ from typing import IO, Any
 import psutil
 
 from paceline.launch.agent import Round
+from paceline.launch.devices import num_procs_here
 from paceline.launch.speed import num_cores, speed_environment
 from paceline.launch.supervise_host import (
     end_earlier,
     interface_of,
     newest_step,
     num_out_of_memory_kills,
-    num_procs_here,
     read_pulses,
     tokens_in,
 )

@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -37,17 +36,6 @@ def end_earlier(name: str, run: Path) -> None:
                 process.wait(5)
         except psutil.Error:
             continue
-
-
-def num_procs_here() -> int:
-    """One per CUDA device; one on a CPU."""
-    try:
-        listed = subprocess.run(
-            ["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=20, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return 1
-    return max(1, listed.stdout.count("GPU "))
 
 
 def newest_step(run: Path) -> int | None:

@@ -5,8 +5,6 @@ A process of its own, because memory settings that make torch fast act only on a
 
 import argparse
 import json
-import os
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,9 +17,8 @@ import torch
 from paceline.data import decode
 from paceline.data.imagenet_pictures import BrokenPictureError, plain_picture
 from paceline.errors import EXIT_USER_ERROR, UserError
-from paceline.lifetime import die_with_parent
 from paceline.serve.photos import class_names, require_picture_run
-from paceline.train.environment import settle_this_process
+from paceline.serve.process import answering, say
 from paceline.train.weights import load_weights
 from paceline.workloads.imagenet import batch_of, normalised
 from paceline.workloads.networks import imagenet_network
@@ -106,31 +103,17 @@ def json_line(path: Path, best: Sequence[Guess]) -> str:
     return json.dumps({"picture": str(path), "classes": [asdict(one) for one in best]})
 
 
-def say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-
-
 def main() -> None:
-    die_with_parent()
     parser = argparse.ArgumentParser(prog="paceline.serve.classify")
     parser.add_argument("run", type=Path)
     parser.add_argument("pictures", type=Path, nargs="+")
     parser.add_argument("--checkpoint", default="best")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    settle_this_process()
-    try:
+    with answering():
         classifier = Classifier(arguments.run, arguments.checkpoint)
         if not classify(classifier, arguments.pictures, arguments.json):
             sys.exit(EXIT_USER_ERROR)
-    except UserError as error:
-        say(str(error))
-        sys.exit(EXIT_USER_ERROR)
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
-    except BrokenPipeError:
-        # The reader (head, less) has seen enough; give Python nothing left to flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import dataclasses
 import json
 import os
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -22,19 +21,18 @@ from paceline.data.card import read_card
 from paceline.data.nmt import open_split
 from paceline.data.places import data_directory, writing_to
 from paceline.data.vocabulary import MODEL_NAME
-from paceline.errors import EXIT_USER_ERROR, UserError
-from paceline.lifetime import die_with_parent
+from paceline.errors import UserError
 from paceline.models.sizes import BYTES_PER_FP32, count_parameters
 from paceline.recipe import NmtRecipe
 from paceline.record.writer import write_file
 from paceline.serve import EXPORT_CARD, is_export
 from paceline.serve.exported import CARD_VERSION, ExportedTranslator
 from paceline.serve.lines import LONGEST_PART, Notes, Say, Search, Translator, translate_lines
+from paceline.serve.process import answering
+from paceline.serve.process import say as say_on_stderr
 from paceline.serve.runs import search_of, vocabulary_file
 from paceline.serve.spec import specify
 from paceline.serve.translate import RunTranslator
-from paceline.serve.translate import say as say_on_stderr
-from paceline.train.environment import settle_this_process
 from paceline.units import format_bytes
 
 LARGEST_BLEU_DROP: Final = 1.0
@@ -240,18 +238,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    die_with_parent()
     given = _parser().parse_args()
     order = Order(given.run, given.to, given.checkpoint, given.quantize, given.check)
-    settle_this_process()
-    try:
-        table = export(order, say_on_stderr)
-    except UserError as error:
-        say_on_stderr(str(error))
-        sys.exit(EXIT_USER_ERROR)
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
-    sys.stdout.write(f"{table}\n")
+    with answering():
+        sys.stdout.write(f"{export(order, say_on_stderr)}\n")
 
 
 if __name__ == "__main__":

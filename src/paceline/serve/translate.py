@@ -5,22 +5,17 @@ read and written is the business of `lines.py`.
 """
 
 import argparse
-import os
-import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import torch
 
-from paceline.errors import EXIT_USER_ERROR, UserError
-from paceline.lifetime import die_with_parent
 from paceline.models.beam import BeamOptions
 from paceline.models.beam import translate as search_beam
 from paceline.serve.lines import Candidate, Search, Streams, Wish, answer
+from paceline.serve.process import answering, say
 from paceline.serve.runs import open_vocabulary, require_translation_run, search_of
-from paceline.train.environment import settle_this_process
 from paceline.train.weights import load_weights
 from paceline.workloads.nmt import weights_into
 
@@ -75,27 +70,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-
-
 def main() -> None:
-    die_with_parent()
     arguments = _parser().parse_args()
-    settle_this_process()
-    try:
+    with answering():
         translator = RunTranslator(arguments.run, arguments.checkpoint)
         wish = Wish(arguments.beam, arguments.greedy, arguments.nbest)
         search = wish.laid_over(search_of(translator.recipe))
         answer(translator, search, Streams.of_this_process(), say)
-    except UserError as error:
-        say(str(error))
-        sys.exit(EXIT_USER_ERROR)
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
-    except BrokenPipeError:
-        # The reader (head, less) has seen enough; give Python nothing left to flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

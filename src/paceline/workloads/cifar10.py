@@ -16,11 +16,10 @@ from paceline.recipe import Cifar10Recipe
 from paceline.record.writer import write_file
 from paceline.workload import Scores
 from paceline.workloads.networks import cifar10_network
+from paceline.workloads.pictures import PictureStream, channels_last
 from paceline.world import World
 
 FULL_SIZE = 32
-NUM_TRAIN_SCORED = 1000
-"""Training pictures that are scored beside validation, unless the recipe says how many."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +29,13 @@ class PictureBatch:
     labels: torch.Tensor
 
 
-class Cifar10:
-    unit = "image"
-    best_by = "top1"
-
+class Cifar10(PictureStream):
     def __init__(self, recipe: Cifar10Recipe, device: torch.device) -> None:
         self.recipe = recipe
         self.device = device
         self.directory = data_directory(recipe.data)
         self.train = cifar10.open_split(self.directory, "train")
+        super().__init__(recipe, len(self.train.labels), FULL_SIZE)
         card = read_card(self.directory)
         self.data_fingerprint = str(card["fingerprint"])
         self._mean = torch.tensor(card["channel_mean"], device=device).view(1, 3, 1, 1)
@@ -55,31 +52,6 @@ class Cifar10:
     def keep(self, directory: Path) -> None:
         write_file(directory / "classes.txt", "\n".join(self.train.classes) + "\n")
 
-    def micro_batches_per_step(self, world_size: int) -> int:
-        batch = self.recipe.batch
-        whole = batch.global_ or (batch.per_device or 0) * world_size
-        return whole // (batch.micro or whole)
-
-    def global_batch(self, world_size: int) -> int:
-        return self.micro_batches_per_step(world_size) * self._micro
-
-    def num_units(self, index: int) -> int:
-        return self._micro
-
-    @property
-    def _micro(self) -> int:
-        return self.recipe.batch.micro or 0
-
-    def epochs_at(self, position: int) -> float:
-        return position * self._micro / len(self.train.labels)
-
-    def samples(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which pictures are in a micro-batch, and in which epoch each."""
-        first = index * self._micro
-        return order.samples_at(
-            len(self.train.labels), self.recipe.seed, first, first + self._micro
-        )
-
     def micro_batch(self, index: int) -> PictureBatch:
         samples, epochs = self.samples(index)
         rng = order.micro_batch_generator(self.recipe.seed, index)
@@ -88,13 +60,7 @@ class Cifar10:
         pictures = images.mirror(pictures, images.flip_choice(augment.flip, samples, epochs, rng))
         pictures = images.cutout(pictures, augment.cutout, rng)
         batch = self._on_device(pictures, self.train.labels[samples])
-        return PictureBatch(resized(batch.pictures, self._size_at(index)), batch.labels)
-
-    def _size_at(self, index: int) -> int:
-        """Progressive resizing: early steps cost less on smaller pictures, and lose nothing."""
-        done = index / (self.recipe.steps * self.micro_batches_per_step(1))
-        begun = [size for share, size in self.recipe.augment.sizes if share <= done]
-        return begun[-1] if begun else FULL_SIZE
+        return PictureBatch(resized(batch.pictures, self.size_at(index)), batch.labels)
 
     def _on_device(self, pictures: np.ndarray, labels: np.ndarray) -> PictureBatch:
         return PictureBatch(
@@ -107,24 +73,14 @@ class Cifar10:
         return floats.div_(255).sub_(self._mean).div_(self._std)
 
     def loss(self, model: nn.Module, batch: PictureBatch) -> torch.Tensor:
-        logits = model(self._normalised(batch.pictures))
-        return F.cross_entropy(
-            logits.float(),
-            batch.labels,
-            reduction="sum",
-            label_smoothing=self.recipe.label_smoothing,
-        )
+        return self.summed_loss(model(self._normalised(batch.pictures)), batch.labels)
 
     def evaluate(self, model: nn.Module, split: str, world: World, final: bool = False) -> Scores:
         whole = range(len(cifar10.open_split(self.directory, split).labels))
         return self._score(model, split, whole, world)
 
     def evaluate_training(self, model: nn.Module, world: World) -> Scores:
-        wanted = self.recipe.evaluate.train_samples
-        part = order.fixed_part(
-            len(self.train.labels), NUM_TRAIN_SCORED if wanted is None else wanted
-        )
-        return self._score(model, "train", part, world)
+        return self._score(model, "train", self.scored_training(), world)
 
     @torch.inference_mode()
     def _score(self, model: nn.Module, split: str, numbers: range, world: World) -> Scores:
@@ -180,9 +136,3 @@ def resized(pictures: torch.Tensor, size: int) -> torch.Tensor:
         return pictures
     laid_out = pictures.contiguous(memory_format=torch.channels_last)
     return F.interpolate(laid_out, size=(size, size), mode="bilinear", antialias=True)
-
-
-def channels_last(model: nn.Module, device: torch.device) -> nn.Module:
-    """Convolutions on CPUs and tensor cores are fastest when a pixel's channels lie together."""
-    moved: nn.Module = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return moved

@@ -19,13 +19,12 @@ from paceline.recipe import ImagenetRecipe
 from paceline.record.writer import write_file
 from paceline.workload import Scores
 from paceline.workloads.networks import imagenet_network
+from paceline.workloads.pictures import PictureStream, channels_last
 from paceline.world import World
 
 # The mean and deviation that every published ImageNet network was trained with.
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _NUM_BEST = 5
-NUM_TRAIN_SCORED = 1000
-"""Training pictures that are scored beside validation, unless the recipe says how many."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class TrainFilling:
     def __init__(self, workload: "Imagenet", index: int) -> None:
         recipe, self.size = workload.recipe, workload.size_at(index)
         self.source = workload.train
-        self.samples = workload.samples(index)
+        self.samples, _ = workload.samples(index)
         self.source.announce(self.samples)
         rng = order.micro_batch_generator(recipe.seed, index)
         self.boxes = decode.random_boxes(
@@ -112,56 +111,23 @@ class naming:  # noqa: N801  (a context manager that reads like a verb)
             ) from error
 
 
-class Imagenet:
-    unit = "image"
-    best_by = "top1"
-
+class Imagenet(PictureStream):
     def __init__(self, recipe: ImagenetRecipe, device: torch.device) -> None:
         self.recipe = recipe
         self.device = device
         self.directory = data_directory(recipe.data)
         self.train = shards.open_pictures(self.directory, "train")
+        super().__init__(recipe, len(self.train), recipe.augment.size)
         self.classes = shards.require_classes(self.directory, recipe.model.num_classes)
         self.data_fingerprint = str(read_card(self.directory)["fingerprint"])
 
     def build_model(self) -> nn.Module:
         torch.manual_seed(self.recipe.seed)
-        model = imagenet_network(self.recipe.model)
-        moved: nn.Module = model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return moved
+        return channels_last(imagenet_network(self.recipe.model), self.device)
 
     def keep(self, directory: Path) -> None:
         lines = "".join(f"{wnid}\t{words}\n" for wnid, words in self.classes)
         write_file(directory / shards.CLASSES_NAME, lines)
-
-    def micro_batches_per_step(self, world_size: int) -> int:
-        batch = self.recipe.batch
-        whole = batch.global_ or (batch.per_device or 0) * world_size
-        return whole // (batch.micro or whole)
-
-    def global_batch(self, world_size: int) -> int:
-        return self.micro_batches_per_step(world_size) * self._micro
-
-    def num_units(self, index: int) -> int:
-        return self._micro
-
-    @property
-    def _micro(self) -> int:
-        return self.recipe.batch.micro or 0
-
-    def epochs_at(self, position: int) -> float:
-        return position * self._micro / len(self.train)
-
-    def samples(self, index: int) -> np.ndarray:
-        """Which pictures are in a micro-batch."""
-        first = index * self._micro
-        return order.samples_at(len(self.train), self.recipe.seed, first, first + self._micro)[0]
-
-    def size_at(self, index: int) -> int:
-        """Progressive resizing: early steps on smaller pictures cost less."""
-        done = index / (self.recipe.steps * self.micro_batches_per_step(1))
-        begun = [size for share, size in self.recipe.augment.sizes if share <= done]
-        return begun[-1] if begun else self.recipe.augment.size
 
     @property
     def asked_workers(self) -> int | None:
@@ -173,7 +139,7 @@ class Imagenet:
     @property
     def largest_batch_bytes(self) -> int:
         sizes = [self.recipe.augment.size, *(size for _, size in self.recipe.augment.sizes)]
-        return 3 * self._micro * max(sizes) ** 2
+        return 3 * self.micro * max(sizes) ** 2
 
     def on_device(self, batch: PhotoBatch) -> PhotoBatch:
         return batch.to(self.device)
@@ -183,22 +149,14 @@ class Imagenet:
         return self.on_device(batch)
 
     def loss(self, model: nn.Module, batch: PhotoBatch) -> torch.Tensor:
-        logits = model(normalised(batch.pictures))
-        return F.cross_entropy(
-            logits.float(),
-            batch.labels,
-            reduction="sum",
-            label_smoothing=self.recipe.label_smoothing,
-        )
+        return self.summed_loss(model(normalised(batch.pictures)), batch.labels)
 
     def evaluate(self, model: nn.Module, split: str, world: World, final: bool = False) -> Scores:
         source = shards.open_pictures(self.directory, split)
         return self._score(model, source, range(len(source)), world)
 
     def evaluate_training(self, model: nn.Module, world: World) -> Scores:
-        wanted = self.recipe.evaluate.train_samples
-        part = order.fixed_part(len(self.train), NUM_TRAIN_SCORED if wanted is None else wanted)
-        return self._score(model, self.train, part, world)
+        return self._score(model, self.train, self.scored_training(), world)
 
     @torch.inference_mode()
     def _score(
