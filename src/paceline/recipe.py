@@ -64,8 +64,11 @@ class BatchSettings(Section):
 
 
 class OptimizerSettings(Section):
-    kind: Literal["sgd", "adam", "adamw"] = setting("sgd", "update rule", fixed=True)
-    momentum: float = setting(0.9, "sgd: momentum", ge=0, lt=1)
+    kind: Literal["sgd", "adam", "adamw", "muon"] = setting(
+        "sgd", "update rule; muon is for networks of convolutions, each followed by a norm",
+        fixed=True,
+    )  # fmt: skip
+    momentum: float = setting(0.9, "sgd, muon: momentum", ge=0, lt=1)
     nesterov: bool = setting(True, "sgd: Nesterov's form of momentum")
     beta1: float = setting(0.9, "adam, adamw: decay of the mean", ge=0, lt=1)
     beta2: float = setting(0.999, "adam, adamw: decay of the square", ge=0, lt=1)
@@ -73,6 +76,9 @@ class OptimizerSettings(Section):
     weight_decay: float = setting(0.0, "pulls weights to zero; never norms and biases", ge=0)
     clip_norm: float | None = setting(
         None, "largest allowed gradient norm; null does not clip", gt=0
+    )
+    matrix_rate: float = setting(
+        1.0, "muon: rate of matrices, e.g. the last layer, as a multiple of the kernels'", gt=0
     )
     bias_rate: float = setting(1.0, "rate of norms and biases as a multiple of the others'", gt=0)
     average: float = setting(
@@ -262,6 +268,13 @@ class NmtRecipe(Recipe):
     )
     label_smoothing: float = setting(0.1, "share of the target given to all pieces", ge=0, lt=1)
     decode: DecodeSettings = setting(DecodeSettings(), "how translations are searched for")
+
+    @field_validator("optimizer")
+    @classmethod
+    def _no_convolutions(cls, optimizer: OptimizerSettings) -> OptimizerSettings:
+        if optimizer.kind == "muon":
+            raise ValueError("muon is for networks of convolutions; choose adam or adamw")
+        return optimizer
 
 
 class ImagenetModel(Section):

@@ -15,6 +15,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from paceline.models import norm_kernel
 from paceline.models.norm import StepBatchNorm2d, norm_layers
 from paceline.recipe import OptimizerSettings, Recipe
+from paceline.train.muon import Muon
 from paceline.world import World, unwrapped
 
 Tensors = dict[str, torch.Tensor]
@@ -83,6 +84,8 @@ def moving_average(decay: float) -> Any:
 
 def build_optimizer(settings: OptimizerSettings, network: nn.Module) -> torch.optim.Optimizer:
     groups = parameter_groups(settings, network)
+    if settings.kind == "muon":
+        return Muon(groups, lr=1.0, momentum=settings.momentum)
     if settings.kind == "sgd":
         return torch.optim.SGD(
             groups, lr=1.0, momentum=settings.momentum,
@@ -98,9 +101,18 @@ def parameter_groups(settings: OptimizerSettings, network: nn.Module) -> list[di
     trained = [p for p in network.parameters() if p.requires_grad]
     matrices = [p for p in trained if p.ndim > 1]
     vectors = [p for p in trained if p.ndim <= 1]
+    decayed = {"weight_decay": settings.weight_decay}
+    groups: list[dict[str, Any]] = [
+        {"params": vectors, "weight_decay": 0.0, "rate_multiple": settings.bias_rate}
+    ]
+    if settings.kind != "muon":
+        return [{"params": matrices, **decayed, "rate_multiple": 1.0}, *groups]
+    kernels = [p for p in matrices if p.ndim > 2]
+    others = [p for p in matrices if p.ndim == 2]
     return [
-        {"params": matrices, "weight_decay": settings.weight_decay, "rate_multiple": 1.0},
-        {"params": vectors, "weight_decay": 0.0, "rate_multiple": settings.bias_rate},
+        {"params": kernels, **decayed, "rate_multiple": 1.0, "is_orthogonal": True},
+        {"params": others, **decayed, "rate_multiple": settings.matrix_rate},
+        *groups,
     ]
 
 
