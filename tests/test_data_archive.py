@@ -79,8 +79,8 @@ HARMFUL = {
     "hard link upwards": [link_member("link", "../harm.txt", tarfile.LNKTYPE)],
     "file through a link": [link_member("good/link", "."), file_member("good/link/harm.txt")],
     "link through a link": [
-        link_member("good/deep/root", "../.."),
-        link_member("out", "good/deep/root/../../harm.txt"),
+        link_member("good/deep/top", "../.."),
+        link_member("out", "good/deep/top/../../harm.txt"),
     ],
     "device": [special_member("good/null", tarfile.CHRTYPE)],
     "disk": [special_member("good/sda", tarfile.BLKTYPE)],

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 WIDTH, HEIGHT = 480, 270
-_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 20, 16, 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 26, 16, 40
 _MOST_MARKS = 80
 
 
