@@ -40,7 +40,8 @@ def environment_for(peer: Peer) -> dict[str, str]:
     environment = {**os.environ, "OMP_NUM_THREADS": str(num_cores()), "PYTHONPATH": found}
     if peer.has_fast_allocator:
         environment |= speed_environment(1)
-    return environment | {"PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false"}
+    quiet = {"PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false"}
+    return environment | quiet | dict(peer.variables)
 
 
 def output_lines(

@@ -29,6 +29,8 @@ class Peer:
     """How its own decoding is started, with the weights that its training left."""
     seconds: str = r"decoded in ([\d.]+) s"
     """What it says of the time it took; several such figures add up."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Environment without which it does not run beside this torch."""
 
 
 class PeerFailedError(Exception):
@@ -197,6 +199,8 @@ PEERS = [
         "OpenNMT-py", opennmt_command, r"Step .*/ *([\d.]+) tok/s",
         ("OpenNMT-py==3.5.1",),
         (*_TEXT_TOOLS, *_OPENNMT_NEEDS, "ctranslate2", "flask", "fasttext-wheel"),
+        # It loads the checkpoint it has just written, a pickle, which torch by now refuses.
+        variables=(("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1"),),
         decode=opennmt_decoding, seconds=r"Total translation time \(s\): ([\d.]+)",
     ),
     Peer(
