@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import Final
 
 from paceline.data.synthetic import sentences_words as words
-from paceline.data.synthetic.sentences_grammar import (
+from paceline.data.synthetic.sentences_forms import (
     BE,
     NOTHING,
     NUMERALS,
@@ -33,8 +33,11 @@ from paceline.data.synthetic.sentences_grammar import (
     Complement,
     Draw,
     Phrase,
+    joined,
+    with_preposition,
+)
+from paceline.data.synthetic.sentences_grammar import (
     draw_clause,
-    draw_group,
     draw_person,
     draw_place,
     draw_plain_person,
@@ -44,11 +47,9 @@ from paceline.data.synthetic.sentences_grammar import (
     german_inverted,
     german_last,
     german_statement,
-    joined,
     noun_phrase,
-    simple_group,
-    with_preposition,
 )
+from paceline.data.synthetic.sentences_verbs import draw_group, simple_group
 from paceline.data.synthetic.sentences_words import ACC, DAT, NOM
 
 GRAMMAR_VERSION: Final = 1
