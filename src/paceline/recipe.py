@@ -224,11 +224,25 @@ class Cifar10Recipe(Recipe):
     label_smoothing: float = setting(
         0.0, "share of the target given to all classes alike", ge=0, lt=1
     )
+    train_on: Literal["train", "all"] = setting(
+        "train", "all: the validation pictures too, for a last run whose settings are settled",
+        fixed=True,
+    )  # fmt: skip
     mirror: bool = setting(False, "evaluate each picture and its mirror image, and average")
     shift: int = setting(
         0, "evaluate each picture also moved this many pixels up left and down right, and average",
         ge=0, le=8,
     )  # fmt: skip
+
+    @field_validator("train_on")
+    @classmethod
+    def _nothing_left_to_validate_on(cls, train_on: str, info: ValidationInfo) -> str:
+        evaluate = info.data.get("evaluate")
+        if train_on == "all" and evaluate is not None and evaluate.every_steps is not None:
+            raise ValueError(
+                "all leaves nothing to validate on: set evaluate.every_steps=null as well"
+            )
+        return train_on
 
 
 class TextBatchSettings(BatchSettings):

@@ -11,6 +11,7 @@ from torch import nn
 from paceline.data import cifar10, images, order
 from paceline.data.card import read_card
 from paceline.data.places import data_directory
+from paceline.errors import UserError
 from paceline.models.fastnet import FastNet
 from paceline.recipe import Cifar10Recipe
 from paceline.record.writer import write_file
@@ -34,12 +35,23 @@ class Cifar10(PictureStream):
         self.recipe = recipe
         self.device = device
         self.directory = data_directory(recipe.data)
-        self.train = cifar10.open_split(self.directory, "train")
+        self.train = self._trained_on()
         super().__init__(recipe, len(self.train.labels), FULL_SIZE)
         card = read_card(self.directory)
         self.data_fingerprint = str(card["fingerprint"])
         self._mean = torch.tensor(card["channel_mean"], device=device).view(1, 3, 1, 1)
         self._std = torch.tensor(card["channel_std"], device=device).view(1, 3, 1, 1)
+
+    def _trained_on(self) -> cifar10.Pictures:
+        train = cifar10.open_split(self.directory, "train")
+        if self.recipe.train_on == "train":
+            return train
+        more = cifar10.open_split(self.directory, "validation")
+        return cifar10.Pictures(
+            np.concatenate([train.images, more.images]),
+            np.concatenate([train.labels, more.labels]),
+            train.classes,
+        )
 
     def build_model(self) -> nn.Module:
         torch.manual_seed(self.recipe.seed)
@@ -76,6 +88,11 @@ class Cifar10(PictureStream):
         return self.summed_loss(model(self._normalised(batch.pictures)), batch.labels)
 
     def evaluate(self, model: nn.Module, split: str, world: World, final: bool = False) -> Scores:
+        if split == "validation" and self.recipe.train_on == "all":
+            raise UserError(
+                "this run was trained on the validation pictures too; a score on them says nothing",
+                "give --split test",
+            )
         whole = range(len(cifar10.open_split(self.directory, split).labels))
         return self._score(model, split, whole, world)
 
