@@ -279,3 +279,10 @@ def test_a_stored_recipe_that_cannot_be_read_is_refused(tmp_path: Path, content:
     with pytest.raises(UserError) as caught:
         recipe.read_settings(path)
     assert "recipe.yaml" in caught.value.what and "run directory" in caught.value.fix
+
+
+@pytest.mark.parametrize("name", recipe.shipped())
+def test_the_size_of_every_shipped_recipe_is_told_before_it_runs(name: str) -> None:
+    from paceline.train.size import size_in_words
+
+    assert "parameters" in size_in_words(recipe.load(name))

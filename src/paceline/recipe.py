@@ -63,6 +63,10 @@ class BatchSettings(Section):
         return micro or whole
 
 
+STATES_PER_WEIGHT = {"sgd": 1, "muon": 1, "adam": 2, "adamw": 2}
+"""Numbers that an update rule remembers for each weight."""
+
+
 class OptimizerSettings(Section):
     kind: Literal["sgd", "adam", "adamw", "muon"] = setting(
         "sgd", "update rule; muon is for networks of convolutions, each followed by a norm",

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from paceline.models import sizes
-from paceline.recipe import NmtRecipe, Recipe
+from paceline.recipe import STATES_PER_WEIGHT, NmtRecipe, Recipe
 
-_STATES_PER_WEIGHT = {"sgd": 1, "adam": 2, "adamw": 2}
 _BEING_WRITTEN_AND_BEST = 2
 
 
@@ -27,6 +26,6 @@ def sizes_of(recipe: Recipe, may_import_torch: bool = True) -> Sizes | None:
         gradient_bytes = 4.0 * num_parameters(recipe)
     else:
         return None
-    copies = 1 + _STATES_PER_WEIGHT[recipe.optimizer.kind] + (recipe.optimizer.average > 0)
+    copies = 1 + STATES_PER_WEIGHT[recipe.optimizer.kind] + (recipe.optimizer.average > 0)
     num_kept = recipe.checkpoint.keep_last + _BEING_WRITTEN_AND_BEST
     return Sizes(gradient_bytes, gradient_bytes * copies * num_kept)

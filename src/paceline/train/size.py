@@ -2,11 +2,9 @@
 
 import torch
 
-from paceline.recipe import Recipe
+from paceline.recipe import STATES_PER_WEIGHT, Recipe
 from paceline.units import format_bytes, format_count
 from paceline.workloads.networks import network_of
-
-_STATES_PER_WEIGHT = {"sgd": 1, "adam": 2, "adamw": 2}
 
 
 def num_parameters(recipe: Recipe) -> int:
@@ -17,7 +15,7 @@ def num_parameters(recipe: Recipe) -> int:
 
 def size_in_words(recipe: Recipe) -> str:
     count = num_parameters(recipe)
-    states = _STATES_PER_WEIGHT[recipe.optimizer.kind]
+    states = STATES_PER_WEIGHT[recipe.optimizer.kind]
     states += 1 if recipe.optimizer.average else 0
     return (
         f"size: {format_count(count)} parameters ({count:,}), {format_bytes(4 * count)} of fp32 "
