@@ -36,6 +36,17 @@ def test_a_direction_becomes_nearly_orthogonal_and_keeps_its_sense(shape: tuple[
     assert (found * kernel).sum() > 0
 
 
+def test_it_is_what_the_published_rounds_give() -> None:
+    torch.manual_seed(2)
+    kernel = torch.randn(24, 10, 3, 3)
+    wanted = kernel.flatten(1).double()
+    wanted = wanted / wanted.norm()
+    for _ in range(3):
+        gram = wanted @ wanted.T
+        wanted = 3.4445 * wanted + (-4.7750 * gram + 2.0315 * gram @ gram) @ wanted
+    assert torch.allclose(orthogonalised(kernel).flatten(1).double(), wanted, atol=1e-5)
+
+
 def test_kernels_keep_their_length_and_the_rest_follows_torch_sgd() -> None:
     ours, plain = network(), network()
     optimizer = build_optimizer(settings(weight_decay=0.01), ours)

@@ -50,13 +50,29 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalised(kernel: Tensor) -> Tensor:
-    """A tensor of the same shape whose rows, one per filter, are nearly orthonormal."""
+    """A tensor of the same shape whose rows, one per filter, are nearly orthonormal.
+
+    Every round multiplies the matrix by a polynomial of its Gram matrix. These are small, square
+    and commute, so they are multiplied with one another first, and the matrix only once: half the
+    work for kernels of 3x3.
+    """
     matrix = kernel.flatten(1)
     is_tall = len(matrix) > matrix.shape[1]
     short: Tensor = matrix.T if is_tall else matrix
     short = short / (short.norm() + 1e-7)
-    first, third, fifth = _QUINTIC
-    for _ in range(_NUM_ROUNDS):
-        gram = short @ short.T
-        short = first * short + (third * gram + fifth * (gram @ gram)) @ short
+    gram = short @ short.T
+    factor = _polynomial(gram)
+    product = factor
+    for _ in range(_NUM_ROUNDS - 1):
+        gram = gram @ (factor @ factor)
+        factor = _polynomial(gram)
+        product = factor @ product
+    short = product @ short
     return (short.T if is_tall else short).reshape(kernel.shape)
+
+
+def _polynomial(gram: Tensor) -> Tensor:
+    first, third, fifth = _QUINTIC
+    factor = torch.addmm(gram, gram, gram, beta=third, alpha=fifth)
+    factor.diagonal().add_(first)
+    return factor
