@@ -22,7 +22,7 @@ from benchmarks.nmt.peers import (
     PeerFailedError,
     install,
 )
-from benchmarks.nmt.text import Setup
+from benchmarks.nmt.text import DECODED_LENGTH, EXTRA_LENGTH, Setup
 from paceline.launch.speed import num_cores, speed_environment
 
 
@@ -110,7 +110,18 @@ def measure_decoding(peer: Peer, python: Path, setup: Setup) -> Rate:
         cpu = max(cpu, cpu_now)
     if not seconds:
         raise PeerFailedError("ran, but reported no time")
+    if peer.output:
+        require_length(setup.text / peer.output)
     return Rate(setup.num_decoded / seconds, setup.num_decoded / max(cpu, 0.01))
+
+
+def require_length(translations: Path) -> None:
+    """Who writes less than the others has not done the same work."""
+    wanted = DECODED_LENGTH + EXTRA_LENGTH
+    lengths = [len(line.split()) for line in translations.read_text().splitlines()]
+    # Some join pieces to words, so that a line has fewer of these; an early end shows all the same.
+    if statistics.median(lengths) < 0.5 * wanted:
+        raise PeerFailedError(f"wrote {statistics.median(lengths):.0f} of {wanted} pieces a line")
 
 
 def compare(blank: Comparison, ours: list[Rate], theirs: list[Rate]) -> Comparison:

@@ -118,13 +118,17 @@ def torch_step(shape: TransformerShape, optimizer_of: Any = fused_adamw) -> Step
     return step
 
 
-def never_ending(shape: TransformerShape) -> Transformer:
-    """Every state points where no end is, so each translation becomes as long as it may."""
+def never_ending(shape: TransformerShape, num_pieces: int | None = None) -> Transformer:
+    """Every state points where no end is, so each translation becomes as long as it may.
+
+    Nor does it point at rows that only fill the vocabulary up, which no trained model says."""
     model = Transformer(shape).eval()
     with torch.no_grad():
         direction = model.embedding.weight[UNK].clone()
         model.get_parameter("decoder_norm.bias").copy_(100 * direction)
-        model.embedding.weight[EOS] = -direction
+        for row in (PAD, EOS, BOS):
+            model.embedding.weight[row] = -direction
+        model.embedding.weight[num_pieces or shape.vocab_size :] = -direction
     return model
 
 

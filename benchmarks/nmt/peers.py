@@ -27,6 +27,8 @@ class Peer:
     has_fast_allocator: bool = False
     decode: Callable[[Path, Setup], list[str]] | None = None
     """How its own decoding is started, with the weights that its training left."""
+    output: str | None = None
+    """Where its translations are, if in a file: each must be as long as it was told."""
     seconds: str = r"decoded in ([\d.]+) s"
     """What it says of the time it took; several such figures add up."""
     variables: tuple[tuple[str, str], ...] = ()
@@ -177,7 +179,7 @@ def joey_decoding(python: Path, setup: Setup) -> list[str]:
         "eval_metrics": [],
     }  # fmt: skip
     config = write_config(setup.text / "joey-decoding.yaml", settings)
-    return [str(python), "-m", "joeynmt", "test", str(config)]
+    return [str(python), "-m", "joeynmt", "test", str(config), "-o", str(setup.text / "joey.out")]
 
 
 def write_config(path: Path, settings: dict[str, Any]) -> Path:
@@ -201,7 +203,8 @@ PEERS = [
         (*_TEXT_TOOLS, *_OPENNMT_NEEDS, "ctranslate2", "flask", "fasttext-wheel"),
         # It loads the checkpoint it has just written, a pickle, which torch by now refuses.
         variables=(("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1"),),
-        decode=opennmt_decoding, seconds=r"Total translation time \(s\): ([\d.]+)",
+        decode=opennmt_decoding, output="opennmt.out",
+        seconds=r"Total translation time \(s\): ([\d.]+)",
     ),
     Peer(
         "eole", eole_command, r"Step .*/ *([\d.]+) tok/s",
@@ -209,7 +212,7 @@ PEERS = [
         (*_TEXT_TOOLS, *_OPENNMT_NEEDS, "ctranslate2", "aiohttp", "fastapi", "uvicorn", "rich",
          "pydantic", "safetensors", "sentencepiece<=0.2.2", "tokenizers", "subword-nmt",
          "huggingface_hub", "protobuf==7.36.2"),
-        decode=eole_decoding,
+        decode=eole_decoding, output="eole.out",
         seconds=r"(?:Step 0 time|Subsequent prediction time including all) \(s\): ([\d.]+)",
     ),
     Peer(
@@ -217,7 +220,7 @@ PEERS = [
         ("joeynmt==2.3.0",),
         (*_TEXT_TOOLS, "importlib_metadata", "sentencepiece==0.2.0", "protobuf<3.21", "subword-nmt",
          "sacremoses", "packaging", "matplotlib", "seaborn"),
-        decode=joey_decoding, seconds=r"Generation took ([\d.]+)\[sec\]",
+        decode=joey_decoding, output="joey.out.test", seconds=r"Generation took ([\d.]+)\[sec\]",
     ),
 ]  # fmt: skip
 EXPORTED, EXPORTED_INT8 = (

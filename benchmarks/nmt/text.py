@@ -49,12 +49,8 @@ class Setup:
 
 
 SETUPS = {
-    "small": Setup(
-        "small", 8_000, 3_500, steps_per_interval=4, num_intervals=3, folder="", num_decoded=192
-    ),
-    "base": Setup(
-        "base", 32_768, 1_500, steps_per_interval=2, num_intervals=3, folder="", num_decoded=64
-    ),
+    "small": Setup("small", 8_000, 3_500, steps_per_interval=4, num_decoded=192),
+    "base": Setup("base", 32_768, 3_500, steps_per_interval=2, num_decoded=64, num_intervals=2),
 }
 
 

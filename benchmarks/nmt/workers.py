@@ -83,11 +83,18 @@ def work_in_turns_decoding(setup: Setup) -> None:
 def work_as_exported(setup: Setup, quantization: str | None) -> None:
     """What `paceline translate` does with an exported model, but for the text."""
     directory = setup.text / f"exported-{quantization}"
-    export(never_ending(setup.shape), setup, directory, quantization)
+    vocabulary = Vocabulary.load(setup.text / "pieces.model")
+    model = never_ending(setup.shape, vocabulary.size)
+    export(model, setup, directory, quantization)
     translator = ExportedTranslator(directory)
     search = Search(beam=BEAM_SIZE, extra_length=EXTRA_LENGTH)
     translator.search(sources_to_decode(setup)[:8], search)  # the first call allocates
-    tell_decoded(setup, lambda sources: translator.search(sources, search))
+
+    def decode(sources: list[list[int]]) -> None:
+        found = translator.search(sources, search)
+        assert all(len(best[0].ids) == DECODED_LENGTH + EXTRA_LENGTH for best in found)
+
+    tell_decoded(setup, decode)
 
 
 def export(model: Transformer, setup: Setup, directory: Path, quantization: str | None) -> None:
