@@ -22,7 +22,7 @@ from paceline.models.transformer import Transformer
 from paceline.recipe import NmtRecipe
 from paceline.record.checkpoints import OPTIMIZER, WEIGHTS
 from paceline.serve.export import Order, export
-from paceline.serve.exported import ExportedTranslator
+from paceline.serve.exported import BATCH_TOKENS, ExportedTranslator, similar
 from paceline.serve.lines import Search
 from paceline.serve.translate import RunTranslator
 from paceline.train.checkpoint import Snapshot, write_checkpoint
@@ -121,6 +121,16 @@ def assert_same(run: Path, exported: Path, beam: int) -> None:
 def test_the_run_has_learned_what_the_comparison_is_made_with(run: Path) -> None:
     found = RunTranslator(run).translate([english for english, _ in LEARNED], Search())
     assert [best[0].text for best in found] == [german for _, german in LEARNED]
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 8])
+def test_every_thread_has_a_batch_and_no_batch_is_too_large(num_threads: int) -> None:
+    lengths = [3 + number % 30 for number in range(300)]
+    batches = similar(lengths, num_threads)
+    assert sorted(number for batch in batches for number in batch) == list(range(300))
+    assert len(similar([15] * 64, num_threads)) == num_threads
+    for batch in batches:
+        assert len(batch) * max(lengths[number] for number in batch) <= BATCH_TOKENS
 
 
 def test_n_best_lists_agree(run: Path, exported: Path) -> None:

@@ -6,6 +6,7 @@ found, and the ranking is done here.
 """
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -92,6 +93,7 @@ class ExportedTranslator:
         self._forbidden = [[self.names[number]] for number in sorted(self._never_said)]
         threads = num_threads or num_cores()
         inter, intra = (1, threads) if is_interactive else (threads, 1)
+        self._num_at_once = inter
         self._model = _open_model(directory, inter, intra)
 
     @property
@@ -112,7 +114,8 @@ class ExportedTranslator:
         """The best translations of each source (ids without start and end), best first."""
         lengths = [len(source) + 1 for source in sources]
         limits = [length + search.extra_length for length in lengths]
-        found = self._search_batches(sources, _Task(similar(lengths), limits), search)
+        batches = similar(lengths, self._num_at_once)
+        found = self._search_batches(sources, _Task(batches, limits), search)
         # A batch has the limit of its longest sentence; who went beyond their own go again.
         too_long = [n for n, results in found.items() if _is_beyond(results, limits[n])]
         found |= self._search_batches(sources, _Task(equal(too_long, limits), limits), search)
@@ -204,13 +207,14 @@ def piece_names(vocabulary: Vocabulary, num_rows: int) -> list[str]:
     return names
 
 
-def similar(lengths: list[int]) -> list[list[int]]:
+def similar(lengths: list[int], num_threads: int = 1) -> list[list[int]]:
     """Numbers in batches of similar length, the longest first: no thread is left with a long one
-    at the end."""
+    at the end. Few sentences make smaller batches, so that every thread has one."""
     order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
+    most_tokens = min(BATCH_TOKENS, math.ceil(sum(lengths) / num_threads))
     batches = []
     while order:
-        size = max(1, BATCH_TOKENS // lengths[order[0]])
+        size = max(1, most_tokens // lengths[order[0]])
         batches.append(order[:size])
         order = order[size:]
     return batches
