@@ -1,7 +1,9 @@
 """Who hangs, and who failed first: judged from plain data."""
 
 import dataclasses
+from types import SimpleNamespace
 
+from paceline.launch.agent import first_cause
 from paceline.launch.remote_judge import Failure, RankState, find_hang, root_cause
 
 WAITING = RankState(
@@ -86,3 +88,24 @@ def test_the_same_failure_at_the_same_step_is_known_again() -> None:
     assert first.key == again.key
     assert killed[0].key == killed[1].key
     assert first.key != later.key
+
+
+def worker_failure(exit_code: int, at: float, message: str = "") -> SimpleNamespace:
+    data = {"message": {"message": message, "extraInfo": {"py_callstack": message}}}
+    return SimpleNamespace(
+        exitcode=exit_code, timestamp=at, message=message, error_file_data=data if message else {}
+    )
+
+
+def test_a_kill_goes_before_the_broken_connection_that_was_noticed_earlier() -> None:
+    killed = worker_failure(-9, at=12.0)
+    neighbour = worker_failure(1, at=11.0, message="RuntimeError: Connection closed by peer")
+    assert first_cause([neighbour, killed]) is killed
+
+
+def test_without_a_kill_the_earliest_of_their_own_failures_goes_first() -> None:
+    early = worker_failure(1, at=10.0, message="ZeroDivisionError: division by zero")
+    late = worker_failure(1, at=11.0, message="KeyError: 'a'")
+    echo = worker_failure(1, at=9.0, message="RuntimeError: Broken pipe")
+    assert first_cause([late, echo, early]) is early
+    assert first_cause([late, worker_failure(2, at=13.0, message="x: no data")]).exitcode == 2

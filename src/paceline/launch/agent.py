@@ -10,12 +10,14 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import EXIT_USER_ERROR
+from paceline.launch.remote_judge import is_second_hand
 from paceline.lifetime import die_with_parent
 
 _STORE_SECONDS = 60
@@ -59,7 +61,7 @@ def main() -> None:
         torchrun.main([*_signals(torchrun), *_arguments(this)])
         os._exit(0)  # interpreter shutdown with torch loaded takes a second that nobody needs
     except ChildFailedError as error:
-        _, failure = error.get_first_failure()
+        failure = first_cause(error.failures.values())
         rank = this.first_rank + failure.local_rank
         _tell(this, rank, failure)
         os._exit(EXIT_USER_ERROR if failure.exitcode == EXIT_USER_ERROR else 1)
@@ -104,6 +106,20 @@ def _arguments(this: Round) -> list[str]:
         "paceline.train.worker",
         this.run,
     ]
+
+
+def first_cause(failures: Iterable[Any]) -> Any:
+    """The failure that the others followed from.
+
+    The time alone does not tell: a process that was killed is dated when the agent looks, its
+    neighbour when it noticed the broken connection, which was earlier.
+    """
+
+    def order(failure: Any) -> tuple[bool, bool, float]:
+        is_echo = failure.exitcode > 0 and is_second_hand(message_of(failure))
+        return failure.exitcode != EXIT_USER_ERROR, is_echo, failure.timestamp
+
+    return min(failures, key=order)
 
 
 def _tell(this: Round, rank: int, failure: Any) -> None:

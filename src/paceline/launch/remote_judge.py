@@ -163,12 +163,17 @@ class Failure:
         return f" (by hand, or by a kernel that is out of memory: then {remedy})"
 
 
+def is_second_hand(message: str) -> bool:
+    """Whether a process failed because another one was gone."""
+    said = message.lower()
+    return any(words in said for words in _SECOND_HAND)
+
+
 def root_cause(failures: Sequence[Failure]) -> Failure:
     """The first that is not merely the echo of another one's end."""
 
     def order(failure: Failure) -> tuple[bool, bool, bool]:
-        said = failure.message.lower()
-        echo = failure.exit_code > 0 and any(words in said for words in _SECOND_HAND)
+        echo = failure.exit_code > 0 and is_second_hand(failure.message)
         return (not failure.is_mistake, echo, failure.exit_code >= 0)
 
     return min(failures, key=order)
