@@ -132,7 +132,8 @@ def test_the_batch_script_saves_goes_back_into_the_queue_and_goes_on(
     slurm("scancel", "--batch", "--signal=USR1", job)  # what Slurm sends before the time is over
     wait_until(lambda: "PENDING" in slurm("squeue", "-h", "-o", "%T").stdout, log)
     assert "saving, then back into the queue" in log.read_text(encoding="utf-8")
-    wait_until(lambda: has_ended_again(slurm, job, run), log)
+    # Slurm holds a job that is put back for two minutes, unless it takes our word for it.
+    wait_until(lambda: has_ended_again(slurm, job, run), log, seconds=240)
     launches = [e for e in read_events(run.launcher_events) if e["kind"] == "launch"]
     assert len(launches) == 2
     begins = [e["step"] for e in read_events(run.rank_events(0)) if e["kind"] == "begin"]
