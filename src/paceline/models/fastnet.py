@@ -86,8 +86,8 @@ class Stage(nn.Module):
 class DeepStage(Stage):
     """A stage with a third convolution and a way around the last two.
 
-    Where pictures are small already, depth is cheap: on CIFAR-10 a fifth more work per picture,
-    and as much better as a third more epochs.
+    Where pictures are small already, depth is cheap: a fifth more work per picture. Six epochs of
+    CIFAR-10 (a JPEG copy) then ended with a validation loss of 1.096 instead of 1.127.
     """
 
     def __init__(self, num_in: int, num_out: int, norm_momentum: float) -> None:

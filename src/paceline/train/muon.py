@@ -5,7 +5,7 @@ whose rows are orthogonal, found by a few rounds of a polynomial (Newton-Schulz)
 network is moved by plain SGD with Nesterov's momentum.
 
 Why not torch.optim.Muon: it refuses kernels, and it multiplies in bfloat16, which processors
-without instructions for it do many times slower than float32.
+without instructions for it do slower than float32.
 """
 
 from collections.abc import Iterable
@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Chosen by the authors so that small singular values grow fastest: after three rounds all of them
-# lie near 1, which is as good as exactly 1.
+# Chosen by the authors so that small singular values grow fastest: after three rounds most of
+# them lie near 1, which serves as well as exactly 1.
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 _NUM_ROUNDS = 3
 
