@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paceline.errors import UserError
-from paceline.models.attention import Packing
 from paceline.models.beam import BeamOptions, Hypothesis, translate
+from paceline.models.packing import Packing
 from paceline.models.sizes import TransformerShape
 from paceline.models.transformer import Transformer
 

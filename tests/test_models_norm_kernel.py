@@ -9,12 +9,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from paceline.models import norm_kernel
+from paceline.models import compiled
 from paceline.models.norm import StepBatchNorm2d
 
 Tensors = list[torch.Tensor]
 
-pytestmark = pytest.mark.skipif(norm_kernel.load() is None, reason="there is no C compiler here")
+pytestmark = pytest.mark.skipif(
+    compiled.library("norm_kernel") is None, reason="there is no C compiler here"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +40,7 @@ def by_kernel(x: torch.Tensor, before: torch.Tensor | None, g: torch.Tensor) -> 
         [before.clone().requires_grad_()] if before is not None else []
     )
     out = norm.then_relu(*inputs)
-    assert "NormReLU" in str(out.grad_fn)
+    assert "NormActivate" in str(out.grad_fn)
     torch.autograd.backward(out, g)
     gradients = [i.grad for i in inputs] + [norm.weight.grad, norm.bias.grad]
     return [out.detach(), norm.pending.clone(), *[grad for grad in gradients if grad is not None]]
@@ -106,13 +108,14 @@ def test_gradients_that_came_in_are_left_as_they_were() -> None:
 
 def test_without_a_compiler_torch_does_the_same() -> None:
     script = (
-        "import torch; from paceline.models import norm_kernel\n"
+        "import torch; from paceline.models import compiled\n"
         "from paceline.models.resnet import CifarResNet\n"
         "torch.manual_seed(0); torch.set_num_threads(1)\n"
         "model = CifarResNet(8).to(memory_format=torch.channels_last)\n"
         "x = torch.randn(8, 3, 32, 32).contiguous(memory_format=torch.channels_last)\n"
         "loss = (model(x) ** 2).sum(); loss.backward()\n"
-        "print(norm_kernel.load() is not None, float(loss), float(model.conv.weight.grad.norm()))\n"
+        "gradient = float(model.conv.weight.grad.norm())\n"
+        "print(compiled.library('norm_kernel') is not None, float(loss), gradient)\n"
     )
     with_it, without = (run_python(script, kernel) for kernel in ("", "off"))
     assert (with_it[0], without[0]) == ("True", "False")

@@ -15,9 +15,12 @@ from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
-from paceline.models.attention import Packing, attend, attend_plainly, plan_attention
-from paceline.models.dropout import add_dropout, dropout, relu_dropout
+from paceline.models import compiled
+from paceline.models.attention import attend
+from paceline.models.attention_blocks import attend_plainly, blocks_of
+from paceline.models.dropout import add_dropout, dropout, linear_relu_dropout, relu_dropout
 from paceline.models.loss import LossSums, smoothed_loss, smoothed_loss_plainly
+from paceline.models.packing import AttentionPlan, Packing
 from paceline.models.sizes import (
     SIZES,
     TransformerShape,
@@ -30,6 +33,15 @@ from paceline.models.transformer import Transformer
 
 VOCAB_SIZE = 37
 NO_DROPOUT = {"attention_dropout": 0.0, "relu_dropout": 0.0, "residual_dropout": 0.0}
+
+
+@pytest.fixture(params=["kernel", "torch"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the compiled kernel, and as it is done where there is no compiler."""
+    if request.param == "torch":
+        monkeypatch.setattr(compiled, "_is_off", True)
+    elif compiled.library("token_kernel") is None:
+        pytest.skip("there is no C compiler here")
 
 
 @pytest.fixture(autouse=True)
@@ -223,6 +235,7 @@ def test_a_token_does_not_see_what_follows_it() -> None:
     torch.testing.assert_close(pieces[-2], before_change)
 
 
+@pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_the_fast_attention_is_the_plain_one_with_its_gradients(is_causal: bool) -> None:
     torch.manual_seed(2)
@@ -230,12 +243,15 @@ def test_the_fast_attention_is_the_plain_one_with_its_gradients(is_causal: bool)
     keys, queries = Packing(source != 0), Packing(target != 0)
     if is_causal:
         keys = queries
-    plan = plan_attention(queries, keys, num_heads=2, is_causal=is_causal)
-    inputs = [torch.randn(len(queries.places), 48 if is_causal else 16, requires_grad=True)]
+    plan = AttentionPlan(queries, keys, num_heads=2, is_causal=is_causal)
+    inputs = [torch.randn(len(queries.places), 192 if is_causal else 64, requires_grad=True)]
     if not is_causal:
-        inputs.append(torch.randn(len(keys.places), 32, requires_grad=True))
+        inputs.append(torch.randn(len(keys.places), 128, requires_grad=True))
     other = None if is_causal else inputs[1]
-    fast, plain = attend(inputs[0], other, plan, 0.0), attend_plainly(inputs[0], other, plan, 0.0)
+    fast, plain = (
+        attend(inputs[0], other, plan, 0.0),
+        attend_plainly(inputs[0], other, blocks_of(plan), 0.0),
+    )
     torch.testing.assert_close(fast, plain)
     weight = torch.randn_like(fast)
     for one, two in zip(
@@ -245,12 +261,13 @@ def test_the_fast_attention_is_the_plain_one_with_its_gradients(is_causal: bool)
         torch.testing.assert_close(one, two)
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_attention_with_dropout_has_the_gradient_of_what_it_computed() -> None:
     torch.manual_seed(3)
     keys = Packing(a_batch()[0] != 0)
-    plan = plan_attention(keys, keys, num_heads=2)
-    values = torch.randn(len(keys.places), 48, requires_grad=True)
-    direction, weight = torch.randn_like(values), torch.randn(len(keys.places), 16)
+    plan = AttentionPlan(keys, keys, num_heads=2)
+    values = torch.randn(len(keys.places), 192, requires_grad=True)
+    direction, weight = torch.randn_like(values), torch.randn(len(keys.places), 64)
 
     def output(shift: float) -> Tensor:
         torch.manual_seed(4)
@@ -262,6 +279,7 @@ def test_attention_with_dropout_has_the_gradient_of_what_it_computed() -> None:
     torch.testing.assert_close((gradient * direction).sum(), slope, rtol=1e-2, atol=1e-3)
 
 
+@pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_chunked_loss_is_the_plain_one_with_its_gradients(
     smoothing: float, monkeypatch: pytest.MonkeyPatch
@@ -307,7 +325,12 @@ def test_taking_the_loss_backward_twice_is_refused_rather_than_wrong() -> None:
 
 def functions_of_dropout(rate: float) -> dict[str, Tensor]:
     ones = torch.ones(500, 399)
+    layer = torch.nn.Linear(399, 399)
+    with torch.no_grad():
+        layer.weight.zero_()
+        layer.bias.fill_(1.0)
     return {
+        "linear_relu_dropout": linear_relu_dropout(ones, layer, rate).detach(),
         "dropout": dropout(ones.clone(), rate),
         "add_dropout": add_dropout(torch.zeros_like(ones), ones.clone(), rate),
         "relu_dropout": relu_dropout(ones.clone(), rate),
@@ -315,6 +338,7 @@ def functions_of_dropout(rate: float) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5])
+@pytest.mark.usefixtures("both_ways")
 def test_dropout_drops_its_share_and_keeps_the_mean(rate: float) -> None:
     torch.manual_seed(6)
     totals: dict[str, list[float]] = {}
@@ -328,6 +352,7 @@ def test_dropout_drops_its_share_and_keeps_the_mean(rate: float) -> None:
         assert all(share == pytest.approx(rate, abs=6e-3) for share in shares)
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_masks_show_no_pattern_along_rows_columns_or_between_calls() -> None:
     torch.manual_seed(7)
     first, second = (dropout(torch.ones(2000, 512), 0.5) - 1 for _ in range(2))
@@ -337,6 +362,7 @@ def test_masks_show_no_pattern_along_rows_columns_or_between_calls() -> None:
         assert abs((one * other).mean().item()) < 5e-3
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_dropout_passes_gradients_where_it_passed_values() -> None:
     torch.manual_seed(8)
     values = torch.randn(64, 65, requires_grad=True)
@@ -344,6 +370,7 @@ def test_dropout_passes_gradients_where_it_passed_values() -> None:
         output = function(values.clone(), 0.4)
         (gradient,) = torch.autograd.grad(output.sum(), values)
         torch.testing.assert_close(gradient * values.detach(), output.detach())
+    check_gradients_of_the_layer()
     base = torch.randn(64, 65, requires_grad=True)
     output = add_dropout(base, values.clone(), 0.4)
     to_base, to_values = torch.autograd.grad(output.sum(), (base, values))
@@ -351,6 +378,21 @@ def test_dropout_passes_gradients_where_it_passed_values() -> None:
     torch.testing.assert_close(base + to_values * values.detach(), output)
 
 
+def check_gradients_of_the_layer() -> None:
+    layer = torch.nn.Linear(65, 48)
+    inputs = torch.randn(200, 65, requires_grad=True)
+    output = linear_relu_dropout(inputs, layer, 0.4)
+    g = torch.randn_like(output)
+    found = torch.autograd.grad(output, [inputs, layer.weight, layer.bias], g)
+    passed = g * (output > 0) / (1 - 0.4)
+    wanted = [passed @ layer.weight, passed.T @ inputs, passed.sum(0)]
+    kept = output[output > 0]
+    torch.testing.assert_close(kept, (layer(inputs) / (1 - 0.4))[output > 0])
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("both_ways")
 def test_the_same_generator_state_gives_the_same_bits() -> None:
     torch.manual_seed(9)
     model = Transformer(small_shape())
@@ -367,7 +409,7 @@ def test_a_model_learns_to_copy() -> None:
     torch.manual_seed(10)
     model = Transformer(small_shape(width=32, inner_width=64, residual_dropout=0.0))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for step in range(200):
+    for step in range(300):
         source = torch.randint(
             4, VOCAB_SIZE, (32, 6), generator=torch.Generator().manual_seed(step)
         )

@@ -1,9 +1,10 @@
 """Dropout whose random numbers cost next to nothing on a CPU.
 
 `F.dropout` draws one float per value from a sequential generator: a fifth of a training step on a
-CPU. Here a mask is one random byte per value, drawn in bulk by numpy's SFC64, which is seeded from
-torch's CPU generator at every call: the same generator state gives the same masks, and there is no
-other state to save. On other devices this is `F.dropout`.
+CPU. Here a kernel hashes the places of values (see `token_kernel.py`); where it cannot be compiled,
+a mask is one random byte per value, drawn in bulk by numpy's SFC64. Both are seeded from torch's
+CPU generator at every call: the same generator state gives the same masks, and there is no other
+state to save. On other devices this is `F.dropout`.
 
 Nothing here knows about Transformers.
 """
@@ -13,9 +14,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+
+from paceline.models import token_kernel
+from paceline.models.token_kernel import Chance
 
 LEVELS = 256
+
+
+class Drawn(NamedTuple):
+    """Which values a kernel drops."""
+
+    chance: Chance
+
+    def apply(self, values: Tensor) -> Tensor:
+        return token_kernel.drop(values, self.chance)
+
+    def apply_(self, values: Tensor) -> Tensor:
+        return token_kernel.drop(values, self.chance, out=values)
 
 
 class Mask(NamedTuple):
@@ -23,8 +39,15 @@ class Mask(NamedTuple):
 
     noise: Tensor
     threshold: float
+    scale: float
+
+    def apply(self, values: Tensor) -> Tensor:
+        return self._zero_(values * self.scale)
 
     def apply_(self, values: Tensor) -> Tensor:
+        return self._zero_(values.mul_(self.scale))
+
+    def _zero_(self, values: Tensor) -> Tensor:
         """Zero the dropped values in place. A threshold's backward is the one masking kernel of
         torch that is vectorised on CPUs: about 3 times faster than any with bool masks."""
         noise = self.noise.float()
@@ -34,18 +57,22 @@ class Mask(NamedTuple):
         return values
 
 
-def draw_mask(like: Tensor, rate: float) -> Mask:
-    """A mask that drops each value with probability `rate` exactly.
+def draw(like: Tensor, rate: float) -> Drawn | Mask:
+    """Something that drops each value with probability `rate` exactly, and scales the others."""
+    if token_kernel.is_there():
+        return Drawn(Chance.draw(rate))
+    return _draw_mask(like, rate)
 
-    A byte knows only 256 levels (0.1 would become 26/256), so the threshold itself is drawn from
-    the two levels around the rate, once per mask.
-    """
+
+def _draw_mask(like: Tensor, rate: float) -> Mask:
+    """A byte knows only 256 levels (0.1 would become 26/256), so the threshold itself is drawn
+    from the two levels around the rate, once per mask."""
     num_words = -(-like.numel() // 8)
     seed = int(torch.randint(2**63 - 1, ()))
     words = np.random.SFC64(seed).random_raw(num_words + 1)
     noise = torch.from_numpy(words[1:].view(np.uint8))[: like.numel()].view(like.shape)
     level = int(rate * LEVELS + float(words[0]) / 2**64)
-    return Mask(noise, level - 0.5)
+    return Mask(noise, level - 0.5, 1 / (1 - rate))
 
 
 def dropout(values: Tensor, rate: float) -> Tensor:
@@ -75,6 +102,13 @@ def relu_dropout(values: Tensor, rate: float) -> Tensor:
     return _ReluDropout.apply(values, rate)  # type: ignore[no-any-return, no-untyped-call]
 
 
+def linear_relu_dropout(inputs: Tensor, layer: nn.Linear, rate: float) -> Tensor:
+    """`relu_dropout(layer(inputs), rate)`; a kernel adds the bias on its way."""
+    if rate == 0.0 or not token_kernel.can_take(inputs):
+        return relu_dropout(layer(inputs), rate)
+    return _BiasReluDropout.apply(F.linear(inputs, layer.weight), layer.bias, rate)  # type: ignore[no-any-return, no-untyped-call]
+
+
 def _is_cheap_here(values: Tensor) -> bool:
     return values.device.type == "cpu" and values.dtype == torch.float32
 
@@ -82,24 +116,41 @@ def _is_cheap_here(values: Tensor) -> bool:
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, rate: float) -> Tensor:
-        ctx.mask, ctx.scale = draw_mask(values, rate), 1 / (1 - rate)
-        return ctx.mask.apply_(values * ctx.scale)  # type: ignore[no-any-return]
+        ctx.drawn = draw(values, rate)
+        return ctx.drawn.apply(values)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return ctx.mask.apply_(gradients[0] * ctx.scale), None
+        return ctx.drawn.apply(gradients[0]), None
 
 
 class _AddDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, update: Tensor, rate: float) -> Tensor:
-        ctx.mask, ctx.scale = draw_mask(update, rate), 1 / (1 - rate)
+        ctx.drawn = draw(update, rate)
         ctx.mark_dirty(update)
-        return torch.add(values, ctx.mask.apply_(update), alpha=ctx.scale, out=update)
+        if isinstance(ctx.drawn, Drawn) and update.is_contiguous():
+            return token_kernel.add_drop_(values, update, ctx.drawn.chance)
+        return torch.add(values, ctx.drawn.apply_(update), out=update)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        return gradients[0], ctx.mask.apply_(gradients[0] * ctx.scale), None
+        return gradients[0], ctx.drawn.apply(gradients[0]), None
+
+
+class _BiasReluDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, bias: Tensor, rate: float) -> Tensor:
+        chance = Chance.draw(rate)
+        ctx.scale = chance.scale
+        ctx.mark_dirty(values)
+        ctx.save_for_backward(token_kernel.relu_drop_(values, bias, chance))
+        return values
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        (result,) = ctx.saved_tensors
+        return *token_kernel.relu_drop_gradients(gradients[0], result, ctx.scale), None
 
 
 class _ReluDropout(torch.autograd.Function):
@@ -108,7 +159,7 @@ class _ReluDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, rate: float) -> Tensor:
         ctx.scale = 1 / (1 - rate)
-        draw_mask(values, rate).apply_(values).relu_().mul_(ctx.scale)
+        draw(values, rate).apply_(values).relu_()
         ctx.mark_dirty(values)
         ctx.save_for_backward(values)
         return values

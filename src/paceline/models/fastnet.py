@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from paceline.models.conv import Conv3x3
 from paceline.models.norm import StepBatchNorm2d
 
 PATCH_SIZE = 2
@@ -78,9 +79,8 @@ class Stage(nn.Module):
         self.norm2 = _shifting_norm(num_out, norm_momentum)
 
     def forward(self, features: Tensor) -> Tensor:
-        halved = F.max_pool2d(self.conv1(features), 2)
-        features = F.silu(self.norm1(halved))
-        return F.silu(self.norm2(self.conv2(features)))
+        halved = self.conv1.then_max_pool(features)
+        return self.norm2.then_silu(self.conv2(self.norm1.then_silu(halved)))
 
 
 class DeepStage(Stage):
@@ -96,15 +96,15 @@ class DeepStage(Stage):
         self.norm3 = _shifting_norm(num_out, norm_momentum)
 
     def forward(self, features: Tensor) -> Tensor:
-        halved = F.max_pool2d(self.conv1(features), 2)
-        entered = F.silu(self.norm1(halved))
-        features = F.silu(self.norm2(self.conv2(entered)))
-        return F.silu(self.norm3(self.conv3(features)) + entered)
+        halved = self.conv1.then_max_pool(features)
+        entered = self.norm1.then_silu(halved)
+        features = self.norm2.then_silu(self.conv2(entered))
+        return self.norm3.then_silu(self.conv3(features), before=entered)
 
 
-def _identity_started_conv(num_in: int, num_out: int) -> nn.Conv2d:
+def _identity_started_conv(num_in: int, num_out: int) -> Conv3x3:
     """As many filters as there are inputs start by passing their input on, which trains faster."""
-    conv = nn.Conv2d(num_in, num_out, kernel_size=3, padding=1, bias=False)
+    conv = Conv3x3(num_in, num_out)
     with torch.no_grad():
         nn.init.dirac_(conv.weight[:num_in])
     return conv

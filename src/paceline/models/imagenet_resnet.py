@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from paceline.models.conv import Conv3x3
 from paceline.models.norm import StepBatchNorm2d
 
 STAGES: Final = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
@@ -22,9 +23,9 @@ class BasicBlock(nn.Module):
 
     def __init__(self, num_in: int, width: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(num_in, width, 3, stride, 1, bias=False)
+        self.conv1 = Conv3x3(num_in, width, stride)
         self.bn1 = StepBatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.conv2 = Conv3x3(width, width)
         self.bn2 = StepBatchNorm2d(width)
         self.downsample = shortcut(num_in, width, stride)
 
@@ -48,7 +49,7 @@ class Bottleneck(nn.Module):
         num_out = width * self.expansion
         self.conv1 = nn.Conv2d(num_in, width, 1, bias=False)
         self.bn1 = StepBatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.conv2 = Conv3x3(width, width, stride)
         self.bn2 = StepBatchNorm2d(width)
         self.conv3 = nn.Conv2d(width, num_out, 1, bias=False)
         self.bn3 = StepBatchNorm2d(num_out)

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from paceline.models import token_kernel
+
 # Large enough for efficient matrix products (below 512 tokens they lose 7 %), small beside weights.
 CHUNK_BYTES = 64 * 2**20
 MIN_CHUNK_TOKENS = 512
@@ -66,11 +68,12 @@ class _ChunkedLoss(torch.autograd.Function):
         chunk_tokens = max(MIN_CHUNK_TOKENS, CHUNK_BYTES // (4 * weight.shape[0]))
         for start in range(0, len(targets), chunk_tokens):
             chunk = slice(start, start + chunk_tokens)
-            log_probs, places = _log_probs(hidden[chunk], weight), targets[chunk].unsqueeze(1)
-            nll -= log_probs.gather(1, places).sum()
-            loss -= log_probs.sum()
+            logits = torch.mm(hidden[chunk], weight.t())
+            chunk_nll, chunk_loss = _losses_(logits, targets[chunk], smoothing, needs_gradient)
+            nll += chunk_nll
+            loss += chunk_loss
             if to_hidden is not None and to_weight is not None:
-                gradient = _logit_gradient_(log_probs, places, smoothing)
+                gradient = logits
                 torch.mm(gradient, weight, out=to_hidden[chunk])
                 to_weight.addmm_(gradient.t(), hidden[chunk])
         loss = (1 - smoothing) * nll + smoothing / weight.shape[0] * loss
@@ -87,12 +90,16 @@ class _ChunkedLoss(torch.autograd.Function):
         return to_hidden.mul_(gradients[0]), to_weight.mul_(gradients[0]), None, None
 
 
-def _log_probs(hidden: Tensor, weight: Tensor) -> Tensor:
-    logits = torch.mm(hidden, weight.t())
-    return torch.log_softmax(logits, dim=1, out=logits)
-
-
-def _logit_gradient_(log_probs: Tensor, places: Tensor, smoothing: float) -> Tensor:
-    gradient = log_probs.exp_().sub_(smoothing / log_probs.shape[1])
-    hit = torch.full_like(places, smoothing - 1, dtype=gradient.dtype)
-    return gradient.scatter_add_(1, places, hit)
+def _losses_(
+    logits: Tensor, targets: Tensor, smoothing: float, needs_gradient: bool
+) -> tuple[Tensor, Tensor]:
+    """Sums over the targets and over all classes; the logits become their gradient in place."""
+    if token_kernel.can_take(logits):
+        return token_kernel.smoothed_rows_(logits, targets, smoothing, needs_gradient)
+    log_probs, places = torch.log_softmax(logits, dim=1, out=logits), targets.unsqueeze(1)
+    nll, all_classes = -log_probs.gather(1, places).sum(), -log_probs.sum()
+    if needs_gradient:
+        gradient = log_probs.exp_().sub_(smoothing / log_probs.shape[1])
+        hit = torch.full_like(places, smoothing - 1, dtype=gradient.dtype)
+        gradient.scatter_add_(1, places, hit)
+    return nll, all_classes

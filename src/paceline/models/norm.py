@@ -6,7 +6,7 @@ statistics of all the step's micro-batches, wherever in the world they ran. So o
 four micro-batches and four processes with one each end with the same model.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -52,13 +52,26 @@ class StepBatchNorm2d(nn.Module):
 
     def then_relu(self, x: torch.Tensor, before: torch.Tensor | None = None) -> torch.Tensor:
         """relu(norm(x) + before), in one operation where there is a kernel for it."""
+        return self._then(F.relu, x, before)
+
+    def then_silu(self, x: torch.Tensor, before: torch.Tensor | None = None) -> torch.Tensor:
+        """silu(norm(x) + before), in one operation where there is a kernel for it."""
+        return self._then(F.silu, x, before)
+
+    def _then(
+        self,
+        activation: Callable[..., torch.Tensor],
+        x: torch.Tensor,
+        before: torch.Tensor | None,
+    ) -> torch.Tensor:
         if self.training and norm_kernel.can_take(x):
-            output, mean, var = norm_kernel.norm_relu(x, before, self.weight, self.bias, self.eps)
+            how = norm_kernel.How(self.eps, is_smooth=activation is F.silu)
+            output, mean, var = norm_kernel.norm_activate(x, before, self.weight, self.bias, how)
             self.pending[0].add_(mean)
             self.pending[1].add_(var)
             return output
         output = self(x)
-        return F.relu(output if before is None else output + before, inplace=True)
+        return activation(output if before is None else output + before, inplace=True)
 
 
 def norm_layers(model: nn.Module) -> list[StepBatchNorm2d]:

@@ -6,15 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from paceline.models.conv import Conv3x3
 from paceline.models.norm import StepBatchNorm2d
 
 
 class BasicBlock(nn.Module):
     def __init__(self, num_in: int, num_out: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(num_in, num_out, 3, stride, 1, bias=False)
+        self.conv1 = Conv3x3(num_in, num_out, stride)
         self.norm1 = StepBatchNorm2d(num_out)
-        self.conv2 = nn.Conv2d(num_out, num_out, 3, 1, 1, bias=False)
+        self.conv2 = Conv3x3(num_out, num_out)
         self.norm2 = StepBatchNorm2d(num_out)
         self.stride = stride
         self.num_new = num_out - num_in

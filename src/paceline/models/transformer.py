@@ -2,7 +2,7 @@
 
 The layout is OpenSeq2Seq's and tensor2tensor's: one embedding for source, target and output,
 sinusoidal positions, attention without biases. Inside, tokens are packed without padding (see
-`attention.py`); the fast paths for CPUs are in `dropout.py`, `attention.py` and `loss.py`.
+`packing.py`); the fast paths for CPUs are in `dropout.py`, `attention.py` and `loss.py`.
 Searching for translations is in `beam.py`. Nothing here knows of recipes, data or processes.
 """
 
@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from paceline.models.attention import AttentionPlan, Packing, attend, plan_attention
-from paceline.models.dropout import add_dropout, dropout, relu_dropout
+from paceline.models.attention import attend
+from paceline.models.dropout import add_dropout, dropout, linear_relu_dropout
 from paceline.models.loss import LossSums, smoothed_loss
+from paceline.models.packing import AttentionPlan, Packing
 from paceline.models.sizes import TransformerShape
 
 POSITIONS_STEP = 256
@@ -71,7 +72,7 @@ class Transformer(nn.Module):
         ), packing
 
     def run_encoder(self, states: Tensor, packing: Packing) -> Tensor:
-        plan = plan_attention(packing, packing, self.shape.num_heads)
+        plan = AttentionPlan(packing, packing, self.shape.num_heads)
         for layer in self.encoder:
             states = layer(states, plan)
         return self.encoder_norm(states)  # type: ignore[no-any-return]
@@ -80,8 +81,8 @@ class Transformer(nn.Module):
         self, states: Tensor, packing: Packing, memory: Tensor, memory_packing: Packing
     ) -> Tensor:
         """States that the embedding turns into logits, given all target tokens at once."""
-        plan = plan_attention(packing, packing, self.shape.num_heads, is_causal=True)
-        cross_plan = plan_attention(packing, memory_packing, self.shape.num_heads)
+        plan = AttentionPlan(packing, packing, self.shape.num_heads, is_causal=True)
+        cross_plan = AttentionPlan(packing, memory_packing, self.shape.num_heads)
         for layer in self.decoder:
             states = layer(states, plan, memory, cross_plan)
         return self.decoder_norm(states)  # type: ignore[no-any-return]
@@ -175,7 +176,7 @@ class FeedForward(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, states: Tensor) -> Tensor:
-        inner = relu_dropout(self.inner(states), self.rate if self.training else 0.0)
+        inner = linear_relu_dropout(states, self.inner, self.rate if self.training else 0.0)
         return self.outer(inner)  # type: ignore[no-any-return]
 
 

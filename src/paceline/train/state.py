@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from paceline.models import norm_kernel
+from paceline.models import compiled
 from paceline.models.norm import StepBatchNorm2d, norm_layers
 from paceline.recipe import OptimizerSettings, Recipe
 from paceline.train.muon import Muon
@@ -62,8 +62,8 @@ def build_state(recipe: Recipe, network: nn.Module, world: World) -> TrainState:
         )
     if recipe.compile:
         network.compile()  # in place, so that the weights keep their names
-    if world.device.type == "cpu" and norm_layers(network):
-        _use_one_kernel(world)
+    if world.device.type == "cpu":
+        _use_same_kernels(network, world)
     return TrainState(
         model=world.wrap(network),
         optimizer=build_optimizer(recipe.optimizer, network),
@@ -72,10 +72,12 @@ def build_state(recipe: Recipe, network: nn.Module, world: World) -> TrainState:
     )
 
 
-def _use_one_kernel(world: World) -> None:
+def _use_same_kernels(network: nn.Module, world: World) -> None:
     """One host without a compiler: all do without, or their results would differ in rounding."""
-    if world.any_of([norm_kernel.load() is None])[0]:
-        norm_kernel.turn_off()
+    of_pictures, of_text = ("norm_kernel", "conv_kernel"), ("token_kernel", "attention_kernel")
+    names = of_pictures if norm_layers(network) else of_text
+    if any(world.any_of([compiled.library(name) is None for name in names])):
+        compiled.turn_off()
 
 
 def moving_average(decay: float) -> Any:
