@@ -11,6 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from paceline.models import compiled
+from paceline.models.conv import Conv3x3
 from paceline.models.resnet import CifarResNet
 from paceline.models.sizes import named_shape
 from paceline.models.transformer import Transformer
@@ -59,6 +61,17 @@ def test_the_operations_of_resnet_20_are_those_computed_by_hand() -> None:
     products = first + sum(stages) + 64 * 10
     # Backward costs twice the forward pass, but nobody needs the gradient of the pictures.
     assert count_flops(work) == 4 * 2 * (3 * products - first)
+
+
+def test_a_kernel_with_fewer_operations_counts_as_what_it_computes() -> None:
+    layer = Conv3x3(32, 64)
+    pictures = torch.randn(25, 32, 16, 16).contiguous(memory_format=torch.channels_last)
+
+    def work() -> None:
+        torch.autograd.backward(layer.then_max_pool(pictures).sum())
+
+    assert count_flops(work) == 2 * 2 * 25 * 16 * 16 * 9 * 32 * 64
+    assert not compiled.is_off()
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])

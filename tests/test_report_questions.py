@@ -171,6 +171,22 @@ def test_a_machine_that_is_busy_with_something_else_is_told_apart(tmp_path: Path
     assert "Other programs used the machine as well" in answer.sentence
 
 
+def test_more_operations_than_a_plain_product_are_explained(tmp_path: Path) -> None:
+    run = StoredRun(
+        tmp_path / "a", two_busy_ranks(), overrides=["steps=120", "data=/absent"],
+        begin_facts={"flops_per_unit": 1e12, "peak_flops": 80e9},
+    )  # fmt: skip
+    run.environment()
+    run.launch()
+    run.begin()
+    for _ in range(6):
+        run.train(20)
+        run.probe(4.0, 20, 624_336, cpu=0.99)
+    answer = answered(run.path)["busy"]
+    assert answer.figures["share_of_peak"] > 1
+    assert "fewer operations than that" in answer.sentence
+
+
 # ---- damaged and strange records
 
 

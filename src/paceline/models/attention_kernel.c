@@ -6,7 +6,7 @@
  */
 #include "kernel_common.h"
 
-#define TOGETHER 4 /* rows whose sums are taken at once, to keep the multipliers busy */
+#define TOGETHER 8 /* rows whose sums are taken at once, to keep the multipliers busy */
 
 typedef struct {
     const int64_t *query_starts, *key_starts; /* of each sentence, and one past the last */
@@ -47,15 +47,22 @@ INLINE void product_of(int count, const float *a, num a_row, num a_column, const
     }
 }
 
+/* The last group of rows overlaps the one before it: done twice is faster than one by one. */
+#define IN_GROUPS(count)                                                                           \
+    for (num r = 0; r < rows; r += count) {                                                        \
+        num first = smaller(r, rows - count);                                                      \
+        product_of(count, a + first * a_row, a_row, a_column, b, b_row, depth, width, scale,       \
+                   out + first * out_row, out_row);                                                \
+    }
+
 static void multiply(const float *a, num a_row, num a_column, const float *b, num b_row, num rows,
                      num depth, num width, float scale, float *out, num out_row) {
-    num r = 0;
-    for (; r + TOGETHER <= rows; r += TOGETHER)
-        product_of(TOGETHER, a + r * a_row, a_row, a_column, b, b_row, depth, width, scale,
-                   out + r * out_row, out_row);
-    for (; r < rows; r++)
-        product_of(1, a + r * a_row, a_row, a_column, b, b_row, depth, width, scale,
-                   out + r * out_row, out_row);
+    if (rows >= TOGETHER)
+        IN_GROUPS(TOGETHER)
+    else if (rows >= TOGETHER / 2)
+        IN_GROUPS(TOGETHER / 2)
+    else
+        IN_GROUPS(1)
 }
 
 /* out[width][room] = rows[count][width] transposed; what is beyond `count` becomes zero. */

@@ -10,6 +10,8 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -31,6 +33,17 @@ def turn_off() -> None:
     """Use torch's own operations from now on, as other processes of the run have to."""
     global _is_off  # noqa: PLW0603
     _is_off = True
+
+
+@contextmanager
+def turned_off() -> Iterator[None]:
+    """Torch's own operations for a while: for whoever wants to see them."""
+    global _is_off  # noqa: PLW0603
+    before, _is_off = _is_off, True
+    try:
+        yield
+    finally:
+        _is_off = before
 
 
 def is_off() -> bool:

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from paceline.models import token_kernel
 
-# Large enough for efficient matrix products (below 512 tokens they lose 7 %), small beside weights.
+# Large enough for efficient matrix products, small beside weights. Each chunk reads and writes the
+# whole gradient of the matrix, so with 32,768 rows 512 tokens at a time are 3 % slower than 1,024.
 CHUNK_BYTES = 64 * 2**20
-MIN_CHUNK_TOKENS = 512
+MIN_CHUNK_TOKENS = 1024
 
 
 class LossSums(NamedTuple):

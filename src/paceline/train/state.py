@@ -95,7 +95,9 @@ def build_optimizer(settings: OptimizerSettings, network: nn.Module) -> torch.op
         )  # fmt: skip
     kind = torch.optim.Adam if settings.kind == "adam" else torch.optim.AdamW
     betas = (settings.beta1, settings.beta2)
-    return kind(groups, lr=1.0, betas=betas, eps=settings.epsilon)
+    # One pass over the weights instead of ten. Elsewhere torch's own choice is as good.
+    is_fused = True if all(p.device.type == "cpu" for p in network.parameters()) else None
+    return kind(groups, lr=1.0, betas=betas, eps=settings.epsilon, fused=is_fused)
 
 
 def parameter_groups(settings: OptimizerSettings, network: nn.Module) -> list[dict[str, Any]]:
