@@ -1,4 +1,4 @@
-"""Norm, addition and ReLU in one operation: right, and the same for any number of threads."""
+"""Norm, addition and activation in one operation: right, and the same for any number of threads."""
 
 import os
 import subprocess
@@ -31,7 +31,9 @@ def activations(num: int, channels: int, side: int, offset: float = 0.0) -> torc
     return values.contiguous(memory_format=torch.channels_last)
 
 
-def by_kernel(x: torch.Tensor, before: torch.Tensor | None, g: torch.Tensor) -> Tensors:
+def by_kernel(
+    x: torch.Tensor, before: torch.Tensor | None, g: torch.Tensor, is_smooth: bool = False
+) -> Tensors:
     norm = StepBatchNorm2d(x.shape[1])
     torch.manual_seed(3)
     torch.nn.init.uniform_(norm.weight, 0.5, 1.5)
@@ -39,14 +41,16 @@ def by_kernel(x: torch.Tensor, before: torch.Tensor | None, g: torch.Tensor) -> 
     inputs = [x.clone().requires_grad_()] + (
         [before.clone().requires_grad_()] if before is not None else []
     )
-    out = norm.then_relu(*inputs)
+    out = norm.then_silu(*inputs) if is_smooth else norm.then_relu(*inputs)
     assert "NormActivate" in str(out.grad_fn)
     torch.autograd.backward(out, g)
     gradients = [i.grad for i in inputs] + [norm.weight.grad, norm.bias.grad]
     return [out.detach(), norm.pending.clone(), *[grad for grad in gradients if grad is not None]]
 
 
-def by_definition(x: torch.Tensor, before: torch.Tensor | None, g: torch.Tensor) -> Tensors:
+def by_definition(
+    x: torch.Tensor, before: torch.Tensor | None, g: torch.Tensor, is_smooth: bool = False
+) -> Tensors:
     norm = StepBatchNorm2d(x.shape[1])
     torch.manual_seed(3)
     torch.nn.init.uniform_(norm.weight, 0.5, 1.5)
@@ -56,7 +60,8 @@ def by_definition(x: torch.Tensor, before: torch.Tensor | None, g: torch.Tensor)
         [before.double().requires_grad_()] if before is not None else []
     )
     y = F.batch_norm(inputs[0], None, None, norm.weight, norm.bias, training=True, eps=norm.eps)
-    out = F.relu(y + inputs[1] if before is not None else y)
+    y = y + inputs[1] if before is not None else y
+    out = F.silu(y) if is_smooth else F.relu(y)
     torch.autograd.backward(out, g.double())
     statistics = torch.stack([inputs[0].mean((0, 2, 3)), inputs[0].var((0, 2, 3))]).detach()
     gradients = [i.grad for i in inputs] + [norm.weight.grad, norm.bias.grad]
@@ -64,16 +69,18 @@ def by_definition(x: torch.Tensor, before: torch.Tensor | None, g: torch.Tensor)
 
 
 @pytest.mark.parametrize(
-    ("num", "channels", "side"), [(8, 16, 32), (3, 64, 8), (5, 7, 3), (1, 512, 7), (2, 2048, 1)]
+    ("num", "channels", "side"), [(8, 16, 32), (3, 64, 8), (5, 7, 3), (1, 512, 7), (2, 2048, 2)]
 )
 @pytest.mark.parametrize("is_residual", [False, True])
+@pytest.mark.parametrize("is_smooth", [False, True])
 def test_the_kernel_computes_what_the_definition_says(
-    num: int, channels: int, side: int, is_residual: bool
+    num: int, channels: int, side: int, is_smooth: bool, is_residual: bool
 ) -> None:
     torch.manual_seed(1)
     x, g = activations(num, channels, side), activations(num, channels, side)
     before = activations(num, channels, side) if is_residual else None
-    for found, wanted in zip(by_kernel(x, before, g), by_definition(x, before, g), strict=True):
+    results = by_kernel(x, before, g, is_smooth), by_definition(x, before, g, is_smooth)
+    for found, wanted in zip(*results, strict=True):
         error = (found.double() - wanted).abs().max() / wanted.abs().max().clamp_min(1e-30)
         assert float(error) < 2e-5
 
