@@ -174,7 +174,7 @@ def test_a_machine_that_is_busy_with_something_else_is_told_apart(tmp_path: Path
 def test_more_operations_than_a_plain_product_are_explained(tmp_path: Path) -> None:
     run = StoredRun(
         tmp_path / "a", two_busy_ranks(), overrides=["steps=120", "data=/absent"],
-        begin_facts={"flops_per_unit": 1e12, "peak_flops": 80e9},
+        begin_facts={"flops_per_unit": 400e6, "peak_flops": 80e9},
     )  # fmt: skip
     run.environment()
     run.launch()

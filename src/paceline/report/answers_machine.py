@@ -95,9 +95,7 @@ def _busy_meaning(summary: Summary, share: float, of_peak: float) -> str:
     if not (math.isfinite(share) and math.isfinite(of_peak)):
         return ""
     if of_peak > 1:
-        return (
-            " More than a plain product, because convolutions took fewer operations than counted."
-        )
+        return " More than a plain product, because convolutions took fewer operations than that."
     if share > 0.8 and of_peak < 0.2:
         return (
             " Busy, but mostly not with arithmetic: memory, small pieces of work or waiting in a "
