@@ -39,6 +39,7 @@ bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks.cifar10
 	$(BIN)/python -m benchmarks.input
 	$(BIN)/python -m benchmarks.imagenet
+	$(BIN)/python -m benchmarks.kernels
 	$(BIN)/python -m benchmarks.prepare_text
 	$(BIN)/python -m benchmarks.nmt
 	$(BIN)/python -m benchmarks.report
