@@ -279,6 +279,22 @@ def test_attention_with_dropout_has_the_gradient_of_what_it_computed() -> None:
     torch.testing.assert_close((gradient * direction).sum(), slope, rtol=1e-2, atol=1e-3)
 
 
+@pytest.mark.skipif(compiled.library("token_kernel") is None, reason="no C compiler here")
+def test_the_number_of_threads_changes_no_bit_of_attention() -> None:
+    torch.manual_seed(11)
+    keys = Packing(a_batch()[0] != 0)
+    values = torch.randn(len(keys.places), 192, requires_grad=True)
+    weight, before, results = torch.randn(len(keys.places), 64), torch.get_num_threads(), []
+    for num_threads in (1, 2, 3):
+        torch.set_num_threads(num_threads)
+        torch.manual_seed(4)
+        found = attend(values, None, AttentionPlan(keys, keys, num_heads=2), 0.3)
+        results.append([found, *torch.autograd.grad(found, values, weight)])
+    torch.set_num_threads(before)
+    for other in results[1:]:
+        assert all(map(torch.equal, results[0], other))
+
+
 @pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_chunked_loss_is_the_plain_one_with_its_gradients(
