@@ -1,8 +1,5 @@
 """3x3 convolutions with fewer multiplications: right, and the same for any number of threads."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +8,7 @@ import torch.nn.functional as F
 
 from paceline.models import compiled, conv
 from paceline.models.conv import Conv3x3
+from tests.scripts import run_python
 
 needs_kernel = pytest.mark.skipif(
     compiled.library("conv_kernel") is None, reason="there is no C compiler here"
@@ -103,6 +101,15 @@ def test_nothing_that_came_in_is_changed() -> None:
 
 
 @needs_kernel
+def test_a_spoilt_value_spoils_all_that_see_it() -> None:
+    layer, x, _ = made((25, 32, 32, 12, 12), is_halved=False)
+    with torch.no_grad():
+        x[0, 0, 4, 4] = float("nan")
+        assert bool(layer(x)[0, :, 3:6, 3:6].isnan().all())
+        assert bool(layer.then_max_pool(x)[0, :, 1:3, 1:3].isnan().all())
+
+
+@needs_kernel
 def test_weights_in_another_layout_give_the_same() -> None:
     layer, x, _ = made((25, 32, 32, 12, 12), is_halved=False)
     wanted = layer(x)
@@ -156,11 +163,3 @@ def test_without_a_compiler_torch_does_the_same() -> None:
     assert without[0] == "False"
     assert float(with_it[1]) == pytest.approx(float(without[1]), rel=1e-4)
     assert float(with_it[2]) == pytest.approx(float(without[2]), rel=1e-3)
-
-
-def run_python(script: str, kernel: str) -> list[str]:
-    environment = {**os.environ, "PACELINE_KERNEL": kernel}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
-    )
-    return done.stdout.split()

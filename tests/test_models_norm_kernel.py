@@ -1,8 +1,5 @@
 """Norm, addition and activation in one operation: right, and the same for any number of threads."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +8,7 @@ import torch.nn.functional as F
 
 from paceline.models import compiled
 from paceline.models.norm import StepBatchNorm2d
+from tests.scripts import run_python
 
 Tensors = list[torch.Tensor]
 
@@ -113,6 +111,16 @@ def test_gradients_that_came_in_are_left_as_they_were() -> None:
     assert torch.equal(g, kept)
 
 
+def test_a_spoilt_value_is_not_hidden() -> None:
+    """Neither activation makes a number of NaN, or a spoilt network would train on unnoticed."""
+    x = activations(4, 16, 8)
+    x[0, 3, 0, 0] = float("nan")
+    norm = StepBatchNorm2d(16)
+    for out in (norm.then_relu(x), norm.then_silu(x)):
+        assert bool(out[:, 3].isnan().all())
+        assert not bool(out[:, :3].isnan().any())
+
+
 def test_without_a_compiler_torch_does_the_same() -> None:
     script = (
         "import torch; from paceline.models import compiled\n"
@@ -128,11 +136,3 @@ def test_without_a_compiler_torch_does_the_same() -> None:
     assert (with_it[0], without[0]) == ("True", "False")
     assert float(with_it[1]) == pytest.approx(float(without[1]), rel=1e-5)
     assert float(with_it[2]) == pytest.approx(float(without[2]), rel=1e-4)
-
-
-def run_python(script: str, kernel: str) -> list[str]:
-    environment = {**os.environ, "PACELINE_KERNEL": kernel}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
-    )
-    return done.stdout.split()

@@ -296,6 +296,18 @@ def test_the_number_of_threads_changes_no_bit_of_attention() -> None:
 
 
 @pytest.mark.usefixtures("both_ways")
+def test_a_spoilt_value_spoils_the_loss() -> None:
+    layer, hidden = torch.nn.Linear(16, 16), torch.randn(5, 16)
+    hidden[3] = float("nan")
+    assert bool(linear_relu_dropout(hidden, layer, 0.1)[3].isnan().any())
+    assert smoothed_loss(hidden, torch.randn(40, 16), torch.randint(40, (5,)), 0.1)[0].isnan()
+    model = Transformer(small_shape(width=64))
+    with torch.no_grad():
+        model.get_parameter("encoder.0.attention.projection.weight")[:, :1] = float("nan")
+        assert model(*a_batch()).loss_sum.isnan()
+
+
+@pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_chunked_loss_is_the_plain_one_with_its_gradients(
     smoothing: float, monkeypatch: pytest.MonkeyPatch

@@ -158,31 +158,26 @@ def test_traffic_of_others_is_not_taken_for_the_exchange_of_gradients(tmp_path: 
     assert "The rest is other traffic on lo" in answer.sentence
 
 
-def test_a_machine_that_is_busy_with_something_else_is_told_apart(tmp_path: Path) -> None:
-    run = StoredRun(tmp_path / "a", two_busy_ranks(), overrides=["steps=120", "data=/absent"])
-    run.environment(num_cores=32)
+def answer_of_a_busy_machine(path: Path, num_cores: int, **facts: float) -> Answer:
+    overrides = ["steps=120", "data=/absent"]
+    run = StoredRun(path, two_busy_ranks(), overrides=overrides, begin_facts=facts)
+    run.environment(num_cores=num_cores)
     run.launch()
     run.begin()
     for _ in range(6):
         run.train(20)
         run.probe(4.0, 20, 624_336, cpu=0.99)
-    answer = answered(run.path)["busy"]
+    return answered(run.path)["busy"]
+
+
+def test_a_machine_that_is_busy_with_something_else_is_told_apart(tmp_path: Path) -> None:
+    answer = answer_of_a_busy_machine(tmp_path / "a", num_cores=32)
     assert answer.figures["own_cpu_share"] < 0.1
     assert "Other programs used the machine as well" in answer.sentence
 
 
 def test_more_operations_than_a_plain_product_are_explained(tmp_path: Path) -> None:
-    run = StoredRun(
-        tmp_path / "a", two_busy_ranks(), overrides=["steps=120", "data=/absent"],
-        begin_facts={"flops_per_unit": 400e6, "peak_flops": 80e9},
-    )  # fmt: skip
-    run.environment()
-    run.launch()
-    run.begin()
-    for _ in range(6):
-        run.train(20)
-        run.probe(4.0, 20, 624_336, cpu=0.99)
-    answer = answered(run.path)["busy"]
+    answer = answer_of_a_busy_machine(tmp_path / "a", num_cores=2, flops_per_unit=400e6)
     assert answer.figures["share_of_peak"] > 1
     assert "fewer operations than that" in answer.sentence
 

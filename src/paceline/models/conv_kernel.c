@@ -28,7 +28,6 @@
 #define MOST_POINTS 36
 #define TILES_AT_ONCE 128 /* with more, the planes of a block leave the caches */
 
-
 typedef int whole_vec __attribute__((vector_size(LANES * 4)));
 typedef unsigned char byte_vec __attribute__((vector_size(LANES), aligned(1), may_alias));
 
@@ -175,13 +174,14 @@ INLINE void planes_to_picture(int m, const float *planes, num plane, shape s, nu
         }
 }
 
-/* The largest of four neighbours and its number, 0 to 3 by rows; of equals the first. */
+/* The largest of four neighbours and its number, 0 to 3 by rows; of equals the first, and NaN
+ * before any number. */
 INLINE void largest(const vec *results, int row, vec *best, whole_vec *choice) {
     *best = results[0];
     *choice = (whole_vec){0};
     UNROLL for (int k = 1; k < 4; k++) {
         vec other = results[k / 2 * row + k % 2];
-        whole_vec is_larger = other > *best;
+        whole_vec is_larger = (other > *best) | (other != other);
         *best = (vec)(((whole_vec)other & is_larger) | ((whole_vec)*best & ~is_larger));
         *choice = (k & is_larger) | (*choice & ~is_larger);
     }

@@ -75,7 +75,7 @@ INLINE float sigmoid(float z) { return 1 / (1 + exponential(-z)); }
 
 INLINE float activate(int is_smooth, float z) {
     if (is_smooth) return z * sigmoid(z);
-    return z > 0 ? z : 0;
+    return z < 0 ? 0 : z; /* so that NaN goes through */
 }
 
 INLINE float slope_of(int is_smooth, float z) {

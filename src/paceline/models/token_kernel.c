@@ -27,8 +27,8 @@ void relu_drop(float *values, const float *bias, num rows, num width, chance c) 
 #pragma omp simd
         for (num j = 0; j < width; j++) {
             float z = row[j] + bias[j];
-            /* `&`, because a second branch would keep the loop from becoming vectors */
-            row[j] = (z > 0) & is_kept(c, r * width + j) ? z * c.scale : 0;
+            /* `|`, because a second branch would keep the loop from becoming vectors */
+            row[j] = (z < 0) | !is_kept(c, r * width + j) ? 0 : z * c.scale;
         }
     }
 }
