@@ -185,6 +185,9 @@ class Cifar10Model(Section):
     widths: list[PositiveInt] = setting(
         [], "channels of the three stages; empty takes the kind's own"
     )
+    depths: tuple[PositiveInt, PositiveInt, PositiveInt] = setting(
+        (2, 3, 3), "fast: convolutions of each of the three stages"
+    )
 
     @field_validator("depth")
     @classmethod

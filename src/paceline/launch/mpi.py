@@ -8,7 +8,6 @@ recipe, the launcher's events. Where the processes meet is settled through the r
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from paceline.launch.hosts_import import expand_nodes
 from paceline.launch.jobs import note_launch
 from paceline.launch.local import Job, only_one, settle_recipe
 from paceline.launch.place import Place
+from paceline.launch.signals import FROM_A_SCHEDULER, caught_by
 from paceline.launch.speed import num_cores, speed_environment
 from paceline.launch.supervise_host import interface_of
 from paceline.launch.supervise_peers import Peers, wait_watching
@@ -123,13 +123,8 @@ def _passing_on(worker: subprocess.Popen[bytes], stopped: list[int]) -> Iterator
         stopped.append(number)
         worker.terminate()
 
-    caught = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
-    before = {number: signal.signal(number, pass_on) for number in caught}
-    try:
+    with caught_by(pass_on, FROM_A_SCHEDULER):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _conclude(code: int, stopped: list[int], place: Place, error_file: Path, say: Say) -> int:

@@ -22,14 +22,16 @@ PATCH_VALUES = 3 * PATCH_SIZE * PATCH_SIZE
 class FastNet(nn.Module):
     """A fixed whitening layer, three pooled stages of 3x3 convolutions, one linear layer.
 
-    Any picture size from 16 px up works, so training may start on small pictures. The largest
-    response over all places feeds the last layer, whose logits are scaled down by `logit_scale`
-    to let the rest of the network train at a high rate from the first step.
+    `depths` are the convolutions of each stage. Any picture size from 16 px up works, so training
+    may start on small pictures. The largest response over all places feeds the last layer, whose
+    logits are scaled down by `logit_scale` to let the rest of the network train at a high rate
+    from the first step.
     """
 
     def __init__(
         self,
-        widths: tuple[int, int, int] = (64, 192, 256),
+        widths: tuple[int, int, int] = (64, 128, 256),
+        depths: tuple[int, int, int] = (2, 3, 3),
         num_classes: int = 10,
         norm_momentum: float = 0.2,
         logit_scale: float = 1 / 9,
@@ -38,12 +40,9 @@ class FastNet(nn.Module):
         self.logit_scale = logit_scale
         self.whiten = nn.Conv2d(3, 2 * PATCH_VALUES, PATCH_SIZE, bias=False)
         self.whiten.weight.requires_grad_(False)
-        first, second, third = widths
-        self.stages = nn.Sequential(
-            Stage(self.whiten.out_channels, first, norm_momentum),
-            DeepStage(first, second, norm_momentum),
-            DeepStage(second, third, norm_momentum),
-        )
+        num_in = (self.whiten.out_channels, *widths[:-1])
+        shapes = zip(num_in, widths, depths, strict=True)
+        self.stages = nn.Sequential(*(Stage(*shape, norm_momentum) for shape in shapes))
         self.classify = nn.Linear(widths[-1], num_classes, bias=False)
 
     @torch.no_grad()
@@ -63,43 +62,64 @@ class FastNet(nn.Module):
         self.whiten.weight.copy_(torch.cat([filters, -filters]))
 
     def forward(self, images: Tensor) -> Tensor:
-        features = self.stages(F.silu(self.whiten(images)))
+        features = self.stages(F.silu(self.whiten(_one_more_pixel(images))))
         pooled = F.adaptive_max_pool2d(features, 1).flatten(1)
         return cast(Tensor, self.classify(pooled)) * self.logit_scale
 
 
 class Stage(nn.Module):
-    """Convolution, halving, norm, activation; then convolution, norm, activation."""
+    """Convolution, halving, norm, activation; then the other convolutions, two by two."""
 
-    def __init__(self, num_in: int, num_out: int, norm_momentum: float) -> None:
+    def __init__(self, num_in: int, num_out: int, depth: int, norm_momentum: float) -> None:
         super().__init__()
         self.conv1 = _identity_started_conv(num_in, num_out)
         self.norm1 = _shifting_norm(num_out, norm_momentum)
-        self.conv2 = _identity_started_conv(num_out, num_out)
-        self.norm2 = _shifting_norm(num_out, norm_momentum)
+        num_pairs, is_odd = divmod(depth - 1, 2)
+        single = [Single(num_out, norm_momentum)] if is_odd else []
+        self.rest = nn.Sequential(
+            *single, *(Pair(num_out, norm_momentum) for _ in range(num_pairs))
+        )
 
     def forward(self, features: Tensor) -> Tensor:
         halved = self.conv1.then_max_pool(features)
-        return self.norm2.then_silu(self.conv2(self.norm1.then_silu(halved)))
+        return cast(Tensor, self.rest(self.norm1.then_silu(halved)))
 
 
-class DeepStage(Stage):
-    """A stage with a third convolution and a way around the last two.
+class Single(nn.Module):
+    """Convolution, norm, activation."""
 
-    Where pictures are small already, depth is cheap: a fifth more work per picture. Six epochs of
-    CIFAR-10 (a JPEG copy) then ended with a validation loss of 1.096 instead of 1.127.
+    def __init__(self, width: int, norm_momentum: float) -> None:
+        super().__init__()
+        self.conv1 = _identity_started_conv(width, width)
+        self.norm1 = _shifting_norm(width, norm_momentum)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.norm1.then_silu(self.conv1(features))
+
+
+class Pair(Single):
+    """Two of them, and a way around both.
+
+    Where pictures are small already, depth is cheap; docs/training.md says what it was worth.
     """
 
-    def __init__(self, num_in: int, num_out: int, norm_momentum: float) -> None:
-        super().__init__(num_in, num_out, norm_momentum)
-        self.conv3 = _identity_started_conv(num_out, num_out)
-        self.norm3 = _shifting_norm(num_out, norm_momentum)
+    def __init__(self, width: int, norm_momentum: float) -> None:
+        super().__init__(width, norm_momentum)
+        self.conv2 = _identity_started_conv(width, width)
+        self.norm2 = _shifting_norm(width, norm_momentum)
 
     def forward(self, features: Tensor) -> Tensor:
-        halved = self.conv1.then_max_pool(features)
-        entered = self.norm1.then_silu(halved)
-        features = self.norm2.then_silu(self.conv2(entered))
-        return self.norm3.then_silu(self.conv3(features), before=entered)
+        return self.norm2.then_silu(self.conv2(super().forward(features)), before=features)
+
+
+def _one_more_pixel(images: Tensor) -> Tensor:
+    """The last row and column twice, so that 2x2 patches leave the size as it is.
+
+    An even size halves without losing an edge: of 31 pixels the stages would use 24, then 3x3
+    places at the end instead of 4x4.
+    """
+    wider = F.pad(images, (0, 1, 0, 1), mode="replicate")
+    return wider.contiguous(memory_format=torch.channels_last)
 
 
 def _identity_started_conv(num_in: int, num_out: int) -> Conv3x3:

@@ -67,4 +67,4 @@ def cifar10_network(settings: Cifar10Model) -> nn.Module:
     first, second, third = settings.widths or defaults
     if settings.kind == "resnet":
         return CifarResNet(settings.depth, (first, second, third))
-    return FastNet((first, second, third))
+    return FastNet((first, second, third), settings.depths)
