@@ -155,6 +155,8 @@ def test_depths_of_6n_plus_2_are_taken(depth: int) -> None:
 def test_other_depths_and_counts_of_widths_are_refused() -> None:
     assert "6n+2" in mistakes("model.depth=21")
     assert "three stages" in mistakes("model.widths=[16, 32]")
+    assert "three stages" in mistakes("model.depths=[2, 3]", "model.kind=fast")
+    assert "is for kind fast" in mistakes("model.depths=[2, 3, 3]", "model.kind=resnet")
 
 
 @pytest.mark.parametrize("widths", ["[0, 16, 32]", "[16, -1, 32]"])

@@ -185,8 +185,8 @@ class Cifar10Model(Section):
     widths: list[PositiveInt] = setting(
         [], "channels of the three stages; empty takes the kind's own"
     )
-    depths: tuple[PositiveInt, PositiveInt, PositiveInt] = setting(
-        (2, 3, 3), "fast: convolutions of each of the three stages"
+    depths: list[PositiveInt] = setting(
+        [], "fast: convolutions of the three stages; empty takes [2, 3, 3]"
     )
 
     @field_validator("depth")
@@ -196,12 +196,19 @@ class Cifar10Model(Section):
             config.refuse_together("must be 6n+2: 20, 32, 44, 56, 110, ...", "kind", "depth")
         return depth
 
-    @field_validator("widths")
+    @field_validator("widths", "depths")
     @classmethod
-    def _three_stages(cls, widths: list[int]) -> list[int]:
-        if widths and len(widths) != 3:
-            raise ValueError("must name three stages, e.g. [16, 32, 64]")
-        return widths
+    def _three_stages(cls, stages: list[int]) -> list[int]:
+        if stages and len(stages) != 3:
+            raise ValueError("must name three stages, a number for each")
+        return stages
+
+    @field_validator("depths")
+    @classmethod
+    def _is_not_ignored(cls, depths: list[int], info: ValidationInfo) -> list[int]:
+        if depths and info.data.get("kind") == "resnet":
+            config.refuse_together("is for kind fast; a resnet takes depth", "kind", "depths")
+        return depths
 
 
 Share = Annotated[float, Field(ge=0, lt=1)]

@@ -67,4 +67,5 @@ def cifar10_network(settings: Cifar10Model) -> nn.Module:
     first, second, third = settings.widths or defaults
     if settings.kind == "resnet":
         return CifarResNet(settings.depth, (first, second, third))
-    return FastNet((first, second, third), settings.depths)
+    one, two, three = settings.depths or [2, 3, 3]
+    return FastNet((first, second, third), (one, two, three))
