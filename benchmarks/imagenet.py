@@ -55,9 +55,13 @@ def ours(case: Case, num_procs: int) -> Speed:
 
 def plain(case: Case, num_workers: int) -> Speed:
     words: dict[str, object] = {
-        "--data": case.data, "--depth": case.depth, "--batch": case.batch, "--size": case.size,
-        "--steps": case.num_steps, "--workers": num_workers,
-    }  # fmt: skip
+        "--data": case.data,
+        "--depth": case.depth,
+        "--batch": case.batch,
+        "--size": case.size,
+        "--steps": case.num_steps,
+        "--workers": num_workers,
+    }
     return speed_of_peer("plain_imagenet", words)
 
 

@@ -37,8 +37,10 @@ def speed_of_peer(module: str, words: dict[str, object]) -> Speed:
     flags = [str(word) for pair in words.items() for word in pair]
     result = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{module}", *flags],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     return Speed(**json.loads(result.stdout.splitlines()[-1]))
 
 

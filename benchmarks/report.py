@@ -81,8 +81,15 @@ def write_lines(path: Path, events: Iterator[Event]) -> None:
 def launcher_events(size: Size) -> Iterator[Event]:
     for attempt, first, last, began in size.attempts():
         ended = began + START_UP_SECONDS + (last - first) * STEP_SECONDS + 1
-        yield {"kind": "launch", "time": began, "attempt": attempt, "started": began,
-               "num_procs": size.num_ranks, "num_cores": 2, "settings": {}}  # fmt: skip
+        yield {
+            "kind": "launch",
+            "time": began,
+            "attempt": attempt,
+            "started": began,
+            "num_procs": size.num_ranks,
+            "num_cores": 2,
+            "settings": {},
+        }
         yield {"kind": "exit", "time": ended, "attempt": attempt, "code": 0 if attempt == 2 else 1}
 
 
@@ -98,19 +105,40 @@ def rank_events(rank: int, size: Size) -> Iterator[Event]:
             if rank == 0 and step % EVALUATE_STEPS == 0:
                 yield from evaluation(attempt, step, now)
         if attempt == 2:
-            yield {"kind": "end", "time": now, "attempt": attempt, "step": last, "seconds": 0.1,
-                   "reason": "finished", "phases": {"unexplained": 0.1}}  # fmt: skip
+            yield {
+                "kind": "end",
+                "time": now,
+                "attempt": attempt,
+                "step": last,
+                "seconds": 0.1,
+                "reason": "finished",
+                "phases": {"unexplained": 0.1},
+            }
 
 
 def begin_event(rank: int, size: Size, attempt: int, step: int, now: float) -> Event:
     return {
-        "kind": "begin", "time": now, "attempt": attempt, "step": step, "position": step,
-        "seconds": START_UP_SECONDS, "phases": {"start-up": START_UP_SECONDS}, "cpu_seconds": 9.5,
-        "world_size": size.num_ranks, "device": "cuda", "unit": "image", "best_by": "top1",
-        "num_parameters": NUM_PARAMETERS, "gradient_bytes": 4 * NUM_PARAMETERS,
-        "host": size.host_of(rank), "num_hosts": size.num_hosts, "interface": "eth0",
-        "flops_per_unit": 2.4e10, "peak_flops": 1.5e13, "loader_workers": 8,
-    }  # fmt: skip
+        "kind": "begin",
+        "time": now,
+        "attempt": attempt,
+        "step": step,
+        "position": step,
+        "seconds": START_UP_SECONDS,
+        "phases": {"start-up": START_UP_SECONDS},
+        "cpu_seconds": 9.5,
+        "world_size": size.num_ranks,
+        "device": "cuda",
+        "unit": "image",
+        "best_by": "top1",
+        "num_parameters": NUM_PARAMETERS,
+        "gradient_bytes": 4 * NUM_PARAMETERS,
+        "host": size.host_of(rank),
+        "num_hosts": size.num_hosts,
+        "interface": "eth0",
+        "flops_per_unit": 2.4e10,
+        "peak_flops": 1.5e13,
+        "loader_workers": 8,
+    }
 
 
 def steps_event(random: np.random.Generator, attempt: int, step: int) -> Event:
@@ -119,29 +147,51 @@ def steps_event(random: np.random.Generator, attempt: int, step: int) -> Event:
     slowest = int(each.argmax())
     phases = {name: round(seconds * share, 6) for name, share in SHARES.items()}
     return {
-        "kind": "steps", "time": 0.0, "attempt": attempt, "step": step, "num_steps": LINE_STEPS,
-        "loss": 7 * step**-0.1 + float(random.normal(0, 0.05)), "rate": 0.4,
-        "num_units": UNITS_PER_STEP * LINE_STEPS, "seconds": seconds, "phases": phases,
+        "kind": "steps",
+        "time": 0.0,
+        "attempt": attempt,
+        "step": step,
+        "num_steps": LINE_STEPS,
+        "loss": 7 * step**-0.1 + float(random.normal(0, 0.05)),
+        "rate": 0.4,
+        "num_units": UNITS_PER_STEP * LINE_STEPS,
+        "seconds": seconds,
+        "phases": phases,
         "step_seconds": [round(float(value), 6) for value in each],
-        "cpu_seconds": round(seconds * 1.9, 6), "epochs": round(step * UNITS_PER_STEP / 1281167, 4),
+        "cpu_seconds": round(seconds * 1.9, 6),
+        "epochs": round(step * UNITS_PER_STEP / 1281167, 4),
         "reduced_bytes": 4 * NUM_PARAMETERS * LINE_STEPS,
         "collective_bytes": {"all_reduce": 4 * NUM_PARAMETERS * LINE_STEPS + 19320},
         "slowest_step": {
-            "step": step - LINE_STEPS + 1 + slowest, "seconds": round(float(each[slowest]), 6),
+            "step": step - LINE_STEPS + 1 + slowest,
+            "seconds": round(float(each[slowest]), 6),
             "phases": {n: round(float(each[slowest]) * share, 6) for n, share in SHARES.items()},
         },
         "gradient_norm": float(random.gamma(4, 0.25)),
-    }  # fmt: skip
+    }
 
 
 def evaluation(attempt: int, step: int, now: float) -> Iterator[Event]:
     for split, better in (("validation", 0.0), ("train", 0.02)):
         top1 = 0.76 - 0.7 * step**-0.15 + better
-        yield {"kind": "score", "time": now, "attempt": attempt, "step": step, "split": split,
-               "scores": {"loss": 4 - 4 * top1, "top1": top1}, "signature": "top1",
-               "samples": []}  # fmt: skip
-    yield {"kind": "checkpoint", "time": now + 1, "attempt": attempt, "step": step,
-           "num_bytes": 8 * NUM_PARAMETERS, "write_seconds": 1.2}  # fmt: skip
+        yield {
+            "kind": "score",
+            "time": now,
+            "attempt": attempt,
+            "step": step,
+            "split": split,
+            "scores": {"loss": 4 - 4 * top1, "top1": top1},
+            "signature": "top1",
+            "samples": [],
+        }
+    yield {
+        "kind": "checkpoint",
+        "time": now + 1,
+        "attempt": attempt,
+        "step": step,
+        "num_bytes": 8 * NUM_PARAMETERS,
+        "write_seconds": 1.2,
+    }
 
 
 def host_events(host: str, size: Size) -> Iterator[Event]:
@@ -152,16 +202,35 @@ def host_events(host: str, size: Size) -> Iterator[Event]:
         for probe in range(1, num_probes + 1):
             seconds = probe * PROBE_SECONDS
             yield {
-                "kind": "probe", "time": began + START_UP_SECONDS + seconds, "attempt": attempt,
-                "step": first + int(seconds / STEP_SECONDS), "host": host,
-                "seconds": PROBE_SECONDS, "cpu_share": 0.6, "stolen_share": 0.0,
-                "memory_bytes": 60_000_000_000, "memory_total_bytes": 256_000_000_000,
-                "interface": "eth0", "link_bits_per_second": 10e9, "disk_read_bytes": 500_000_000,
-                "disk_written_bytes": 1_000_000, "sent_bytes": sent, "received_bytes": sent,
-                "sent_packets": sent // 1400, "received_packets": sent // 1400,
-                "devices": [{"name": "made up", "utilisation": 0.7, "memory_bytes": 9e9,
-                             "memory_total_bytes": 16e9, "power_watts": 210.0}] * 4,
-            }  # fmt: skip
+                "kind": "probe",
+                "time": began + START_UP_SECONDS + seconds,
+                "attempt": attempt,
+                "step": first + int(seconds / STEP_SECONDS),
+                "host": host,
+                "seconds": PROBE_SECONDS,
+                "cpu_share": 0.6,
+                "stolen_share": 0.0,
+                "memory_bytes": 60_000_000_000,
+                "memory_total_bytes": 256_000_000_000,
+                "interface": "eth0",
+                "link_bits_per_second": 10e9,
+                "disk_read_bytes": 500_000_000,
+                "disk_written_bytes": 1_000_000,
+                "sent_bytes": sent,
+                "received_bytes": sent,
+                "sent_packets": sent // 1400,
+                "received_packets": sent // 1400,
+                "devices": [
+                    {
+                        "name": "made up",
+                        "utilisation": 0.7,
+                        "memory_bytes": 9e9,
+                        "memory_total_bytes": 16e9,
+                        "power_watts": 210.0,
+                    }
+                ]
+                * 4,
+            }
 
 
 @dataclass(frozen=True)

@@ -35,15 +35,24 @@ class CommandLine:
 
     def __call__(self, *words: str, **environment: str) -> Result:
         return subprocess.run(
-            self.command(*words), capture_output=True, text=True, timeout=240, check=False,
-            cwd=self.cwd, env=self.environment(**environment),
-        )  # fmt: skip
+            self.command(*words),
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+            cwd=self.cwd,
+            env=self.environment(**environment),
+        )
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            self.command(*words), text=True, cwd=self.cwd, env=self.environment(),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            self.command(*words),
+            text=True,
+            cwd=self.cwd,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "paceline.cli", *words]

@@ -47,9 +47,15 @@ class GrowingRun:
         self.step = step
         for rank in self.ranks:
             rank.write(
-                "begin", step=step, seconds=2.0, phases={"start-up": 2.0}, host="node0",
-                unit="image", best_by="top1", world_size=self.num_ranks,
-            )  # fmt: skip
+                "begin",
+                step=step,
+                seconds=2.0,
+                phases={"start-up": 2.0},
+                host="node0",
+                unit="image",
+                best_by="top1",
+                world_size=self.num_ranks,
+            )
 
     def steps(self, num_lines: int = 1, late_rank: int | None = None) -> None:
         for _ in range(num_lines):
@@ -58,10 +64,16 @@ class GrowingRun:
                 waits = late_rank is not None and number != late_rank
                 busy, waiting = (0.2, 0.6) if waits else (0.7, 0.1)
                 rank.write(
-                    "steps", step=self.step, num_steps=2, loss=5.0 / (1 + self.step), rate=0.1,
-                    num_units=64, seconds=1.0, step_seconds=[0.5, 0.5],
+                    "steps",
+                    step=self.step,
+                    num_steps=2,
+                    loss=5.0 / (1 + self.step),
+                    rate=0.1,
+                    num_units=64,
+                    seconds=1.0,
+                    step_seconds=[0.5, 0.5],
                     phases={"input": 0.2, "compute": busy, "network": waiting},
-                )  # fmt: skip
+                )
 
     def score(self, top1: float, split: str = "validation") -> None:
         scores = {"top1": top1, "loss": 1.0}
@@ -72,13 +84,31 @@ class GrowingRun:
 
     def probe(self, sent_bytes: int = 20_000_000) -> None:
         self.host.write(
-            "probe", step=self.step, host="node0", seconds=2.0, cpu_share=0.93,
-            memory_bytes=3_000_000_000, memory_total_bytes=24_000_000_000, interface="eth0",
-            link_bits_per_second=1e9, sent_bytes=sent_bytes, received_bytes=sent_bytes,
-            sent_packets=1000, received_packets=1000, disk_read_bytes=0, disk_written_bytes=1000,
-            devices=[{"name": "Tesla T4", "utilisation": 0.5, "memory_bytes": 4_000_000_000,
-                      "memory_total_bytes": 16_000_000_000, "power_watts": 65.0}],
-        )  # fmt: skip
+            "probe",
+            step=self.step,
+            host="node0",
+            seconds=2.0,
+            cpu_share=0.93,
+            memory_bytes=3_000_000_000,
+            memory_total_bytes=24_000_000_000,
+            interface="eth0",
+            link_bits_per_second=1e9,
+            sent_bytes=sent_bytes,
+            received_bytes=sent_bytes,
+            sent_packets=1000,
+            received_packets=1000,
+            disk_read_bytes=0,
+            disk_written_bytes=1000,
+            devices=[
+                {
+                    "name": "Tesla T4",
+                    "utilisation": 0.5,
+                    "memory_bytes": 4_000_000_000,
+                    "memory_total_bytes": 16_000_000_000,
+                    "power_watts": 65.0,
+                }
+            ],
+        )
 
     def end(self, reason: str = "finished") -> None:
         for rank in self.ranks:

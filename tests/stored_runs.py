@@ -21,9 +21,13 @@ from paceline.record.writer import write_file
 Event = dict[str, Any]
 
 FACTS = {
-    "device": "cpu", "unit": "image", "best_by": "top1", "num_parameters": 78_042,
-    "flops_per_unit": 25e6, "peak_flops": 80e9,
-}  # fmt: skip
+    "device": "cpu",
+    "unit": "image",
+    "best_by": "top1",
+    "num_parameters": 78_042,
+    "flops_per_unit": 25e6,
+    "peak_flops": 80e9,
+}
 START = 1_700_000_000.0
 
 
@@ -73,11 +77,18 @@ class StoredRun:
         self.now, self.step = self.now + seconds, step
         for rank, host in enumerate(self.hosts):
             self.write(
-                self.run.rank_events(rank), "begin", step=step, position=step, seconds=seconds,
-                phases={"start-up": seconds}, world_size=len(self.phases), host=host,
-                num_hosts=len(set(self.hosts)), interface=self.interface,
+                self.run.rank_events(rank),
+                "begin",
+                step=step,
+                position=step,
+                seconds=seconds,
+                phases={"start-up": seconds},
+                world_size=len(self.phases),
+                host=host,
+                num_hosts=len(set(self.hosts)),
+                interface=self.interface,
                 **{**FACTS, "gradient_bytes": self.gradient_bytes, **self.begin_facts},
-            )  # fmt: skip
+            )
 
     @property
     def interface(self) -> str:
@@ -100,16 +111,23 @@ class StoredRun:
             seconds = [step_seconds * (1 + 0.05 * wobble(self.step + n)) for n in range(count)]
             slow = max(seconds)
             fields: Event = {
-                "num_steps": count, "loss": loss, "rate": 0.1, "num_units": 128 * count,
-                "seconds": sum(total.values()), "phases": total,
+                "num_steps": count,
+                "loss": loss,
+                "rate": 0.1,
+                "num_units": 128 * count,
+                "seconds": sum(total.values()),
+                "phases": total,
                 "step_seconds": [round(s, 6) for s in seconds],
-                "cpu_seconds": 0.9 * count * step_seconds, "epochs": self.step * 128 / 45_000,
-                "reduced_bytes": count * self.gradient_bytes, "gradient_norm": 1.5,
+                "cpu_seconds": 0.9 * count * step_seconds,
+                "epochs": self.step * 128 / 45_000,
+                "reduced_bytes": count * self.gradient_bytes,
+                "gradient_norm": 1.5,
                 "slowest_step": {
-                    "step": self.step - count + 1 + seconds.index(slow), "seconds": slow,
+                    "step": self.step - count + 1 + seconds.index(slow),
+                    "seconds": slow,
                     "phases": {**per_step, "compute": per_step.get("compute", 0.0) + 0.04},
                 },
-            }  # fmt: skip
+            }
             self.write(self.run.rank_events(rank), "steps", step=self.step, **fields)
 
     def score(self, top1: float, loss: float, train_loss: float | None = None) -> None:
@@ -126,18 +144,29 @@ class StoredRun:
         """One look at every host, that saw so many steps and so many bytes sent per step."""
         for host in dict.fromkeys(self.hosts):
             self.write(
-                self.run.events / f"host-{host}.jsonl", "probe", host=host, seconds=seconds,
-                step=self.step, cpu_share=cpu, memory_bytes=3e9, memory_total_bytes=24e9,
-                interface=self.interface, sent_bytes=sent * num_steps,
+                self.run.events / f"host-{host}.jsonl",
+                "probe",
+                host=host,
+                seconds=seconds,
+                step=self.step,
+                cpu_share=cpu,
+                memory_bytes=3e9,
+                memory_total_bytes=24e9,
+                interface=self.interface,
+                sent_bytes=sent * num_steps,
                 received_bytes=sent * num_steps,
-                link_bits_per_second=None if self.interface == "lo" else 1e9, devices=[],
-            )  # fmt: skip
+                link_bits_per_second=None if self.interface == "lo" else 1e9,
+                devices=[],
+            )
 
     def saved(self) -> None:
         self.write(
-            self.run.rank_events(0), "checkpoint", step=self.step, num_bytes=8000,
+            self.run.rank_events(0),
+            "checkpoint",
+            step=self.step,
+            num_bytes=8000,
             write_seconds=0.25,
-        )  # fmt: skip
+        )
         path = self.run.checkpoints / stored.checkpoint_name(self.step)
         if path.exists():
             return
@@ -156,15 +185,25 @@ class StoredRun:
     def end(self, reason: str = "finished") -> None:
         for rank in range(len(self.phases)):
             self.write(
-                self.run.rank_events(rank), "end", step=self.step, reason=reason, seconds=0.0,
+                self.run.rank_events(rank),
+                "end",
+                step=self.step,
+                reason=reason,
+                seconds=0.0,
                 phases={},
-            )  # fmt: skip
+            )
 
     def environment(self, **more: Any) -> None:
         content = {
-            "paceline": "0.1.0", "python": "3.11.2", "libraries": {"torch": "2.13.0"},
-            "host": "one", "num_cores": 2, "device_name": "a CPU", "threads": 1, **more,
-        }  # fmt: skip
+            "paceline": "0.1.0",
+            "python": "3.11.2",
+            "libraries": {"torch": "2.13.0"},
+            "host": "one",
+            "num_cores": 2,
+            "device_name": "a CPU",
+            "threads": 1,
+            **more,
+        }
         write_file(self.run.environment, json.dumps(content))
 
 
@@ -188,9 +227,10 @@ def overfitting(path: Path) -> StoredRun:
         run.probe(10.5, 50, 624_336 * 1.01)
         away = abs(part - 4)
         run.score(
-            0.62 - 0.012 * away - 0.002 * wobble(part), 1.0 + 0.03 * away**1.5,
+            0.62 - 0.012 * away - 0.002 * wobble(part),
+            1.0 + 0.03 * away**1.5,
             1.6 * math.exp(-part / 4),
-        )  # fmt: skip
+        )
         if part in (4, 10):
             run.saved()
     run.end()
@@ -202,9 +242,12 @@ def plateaued(path: Path) -> StoredRun:
     """Four processes on two hosts with a slow link; the score has stopped rising."""
     slow = {"input": 0.01, "compute": 0.10, "network": 0.12, "optimizer": 0.01}
     run = StoredRun(
-        path, [dict(slow) for _ in range(4)], ["one", "one", "two", "two"],
-        ["steps=1200", "data=/absent", "schedule.policy=fixed"], gradient_bytes=10_000_000,
-    )  # fmt: skip
+        path,
+        [dict(slow) for _ in range(4)],
+        ["one", "one", "two", "two"],
+        ["steps=1200", "data=/absent", "schedule.policy=fixed"],
+        gradient_bytes=10_000_000,
+    )
     run.launch()
     run.begin()
     for part in range(1, 13):
@@ -224,9 +267,11 @@ def diverged(path: Path) -> StoredRun:
     run.train(200, lambda step: 2.3 - step / 200)
     run.train(100, lambda step: 1.3 * math.exp((step - 200) / 40))
     run.write(
-        run.run.rank_events(0), "warning", step=305,
+        run.run.rank_events(0),
+        "warning",
+        step=305,
         text="the loss diverged: 7.91 over the last steps, 2.3 at the start",
-    )  # fmt: skip
+    )
     run.end("failed")
     run.exit(2)
     return run
@@ -256,9 +301,7 @@ def restarted(path: Path) -> StoredRun:
 
 
 def three_steps(path: Path) -> StoredRun:
-    run = StoredRun(
-        path, two_busy_ranks(), overrides=["steps=3", "data=/absent"], steps_per_line=1
-    )  # fmt: skip
+    run = StoredRun(path, two_busy_ranks(), overrides=["steps=3", "data=/absent"], steps_per_line=1)
     run.launch()
     run.begin()
     run.train(3, lambda step: 2.3)
@@ -272,9 +315,11 @@ def one_of_a_pair(path: Path, num_hosts: int, *overrides: str) -> StoredRun:
     alone = {"input": 0.01, "compute": 0.36, "optimizer": 0.02}
     shared = {"input": 0.005, "compute": 0.19, "network": 0.06, "optimizer": 0.02}
     run = StoredRun(
-        path, [dict(alone)] if num_hosts == 1 else [dict(shared), dict(shared)],
-        ["one", "two"][:num_hosts], ["steps=400", "data=/absent", *overrides],
-    )  # fmt: skip
+        path,
+        [dict(alone)] if num_hosts == 1 else [dict(shared), dict(shared)],
+        ["one", "two"][:num_hosts],
+        ["steps=400", "data=/absent", *overrides],
+    )
     run.environment()
     run.launch()
     run.begin()

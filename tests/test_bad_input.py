@@ -126,9 +126,13 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_overwrites_nothing(
 
 def test_a_loss_that_diverges_stops_the_run(paceline: CommandLine) -> None:
     result = paceline.train(
-        "runs/a", "steps=400", "schedule.policy=fixed", "schedule.rate=30",
-        "evaluate.every_steps=null", "guard.diverged_factor=1.5",
-    )  # fmt: skip
+        "runs/a",
+        "steps=400",
+        "schedule.policy=fixed",
+        "schedule.rate=30",
+        "evaluate.every_steps=null",
+        "guard.diverged_factor=1.5",
+    )
     assert_refused(result, "the loss", "there is no checkpoint yet")
 
 
@@ -179,9 +183,14 @@ def test_a_save_that_fails_leaves_the_run_going_and_the_earlier_checkpoint_whole
     words = paceline.command(*paceline.training("runs/a", "steps=6", *settings))
     limited = ["bash", "-c", 'ulimit -f 100; exec "$@"', "bash", *words]
     result = subprocess.run(
-        limited, capture_output=True, text=True, timeout=120, check=False,
-        cwd=paceline.cwd, env=paceline.environment(),
-    )  # fmt: skip
+        limited,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=paceline.cwd,
+        env=paceline.environment(),
+    )
     assert_refused(result, "could not be saved", "earlier ones are intact")
     assert paceline.weights("runs/a") == before
     assert (

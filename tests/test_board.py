@@ -82,9 +82,15 @@ def test_a_page_is_sent_only_what_it_lacks(growing: GrowingRun) -> None:
 
 def test_a_diverged_run_is_sent_as_json_that_browsers_read(growing: GrowingRun) -> None:
     growing.ranks[0].write(
-        "steps", step=8, num_steps=2, loss=float("nan"), rate=float("inf"), num_units=64,
-        seconds=1.0, phases={"compute": 1.0},
-    )  # fmt: skip
+        "steps",
+        step=8,
+        num_steps=2,
+        loss=float("nan"),
+        rate=float("inf"),
+        num_units=64,
+        seconds=1.0,
+        phases={"compute": 1.0},
+    )
     with served(growing.path) as board:
         text = ask(board, "/data")[1].decode()
     assert "NaN" not in text
@@ -95,10 +101,16 @@ def test_a_diverged_run_is_sent_as_json_that_browsers_read(growing: GrowingRun) 
 @pytest.mark.parametrize(
     "path",
     [
-        "/../../../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd", "/page.py",
-        "/server.py", "/data/../recipe.yaml", "/recipe.yaml", "/..\\..\\etc\\passwd",
+        "/../../../../etc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "//etc/passwd",
+        "/page.py",
+        "/server.py",
+        "/data/../recipe.yaml",
+        "/recipe.yaml",
+        "/..\\..\\etc\\passwd",
     ],
-)  # fmt: skip
+)
 def test_no_request_reaches_a_file(growing: GrowingRun, path: str) -> None:
     with served(growing.path) as board:
         response, body = ask(board, path)

@@ -204,8 +204,11 @@ def save_in_order(path: Path, arrays: Arrays, order: list[str]) -> Path:
     for name in order:
         data = arrays[name].tobytes()
         kind = {"float32": "F32", "int64": "I64"}[str(arrays[name].dtype)]
-        header[name] = {"dtype": kind, "shape": list(arrays[name].shape),
-                        "data_offsets": [len(body), len(body) + len(data)]}  # fmt: skip
+        header[name] = {
+            "dtype": kind,
+            "shape": list(arrays[name].shape),
+            "data_offsets": [len(body), len(body) + len(data)],
+        }
         body += data
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + body)

@@ -122,8 +122,10 @@ def test_every_mistake_is_listed_at_once_with_its_line_and_a_suggestion(tmp_path
 def test_mistakes_of_the_command_line_are_said_to_be_there(tmp_path: Path) -> None:
     found = mistakes(tmp_path, GOOD + "  fan: perhaps\n", "sugar=-1", "oven.degres=3")
     assert [line.partition(":")[0] for line in sorted(found)] == [
-        "command line", "command line", "line 5",
-    ]  # fmt: skip
+        "command line",
+        "command line",
+        "line 5",
+    ]
 
 
 def test_an_override_corrects_a_mistake_of_the_file(tmp_path: Path) -> None:
@@ -257,9 +259,12 @@ def test_differences_name_each_changed_setting_with_both_values() -> None:
 def test_settings_from_before_others_existed_are_filled_with_defaults() -> None:
     filled = config.with_defaults({"name": "a", "oven": {"degrees": 5}, "gone": 1}, Cake)
     assert filled == {
-        "name": "a", "layers": [], "sugar": 0.25, "gone": 1,
+        "name": "a",
+        "layers": [],
+        "sugar": 0.25,
+        "gone": 1,
         "oven": {"degrees": 5, "fan": False, "shelf": None},
-    }  # fmt: skip
+    }
 
 
 def test_a_fixed_group_fixes_everything_in_it() -> None:

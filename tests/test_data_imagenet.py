@@ -203,8 +203,11 @@ def test_the_command_line_takes_all_options_and_prints_where_it_went(tmp_path: P
     ]
     result = subprocess.run(
         [sys.executable, "-m", "paceline.cli", *words, "--to", str(tmp_path / "data")],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == str(tmp_path / "data")
     assert "40 train, 20 validation drawn pictures of 20 classes as folders" in result.stderr

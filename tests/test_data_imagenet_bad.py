@@ -310,8 +310,11 @@ def test_the_command_line_prints_one_message_and_ends_with_2(tmp_path: Path) -> 
     words = ["data", "imagenet", "--from", str(tmp_path / "nowhere"), "--to", str(tmp_path / "to")]
     result = subprocess.run(
         [sys.executable, "-m", "paceline.cli", *words],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert result.returncode == 2
     assert result.stderr.startswith("error: there is nothing at")
     assert "Traceback" not in result.stderr

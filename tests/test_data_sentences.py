@@ -64,35 +64,70 @@ def test_sentences_are_written_as_people_write_them() -> None:
 @pytest.mark.parametrize(
     ("index", "english", "german"),
     [
-        (17, "The big duck falls asleep on the new roof.",
-         "Die große Ente schläft auf dem neuen Dach ein."),
-        (8, "A sick customer writes that their mayor wanted to send back your heavy ring.",
-         "Ein kranker Kunde schreibt, dass ihr Bürgermeister Ihren schweren Ring "
-         "zurückschicken wollte."),
-        (50, "You have not offered the famous grandfathers a blue box.",
-         "Sie haben den berühmten Großvätern keine blaue Kiste angeboten."),
-        (174, "There were ninety-six famous foxes in the church.",
-         "Es gab sechsundneunzig berühmte Füchse in der Kirche."),
-        (123, "A pilot rarely drew the machines in order to try out some books.",
-         "Ein Pilot zeichnete selten die Maschinen, um einige Bücher auszuprobieren."),
-        (278, "The nervous student who turned off your ugly computer worked with you.",
-         "Der nervöse Student, der Ihren hässlichen Computer ausschaltete, "
-         "arbeitete mit Ihnen."),
-        (249, "On Tuesday these judges ordered my breads.",
-         "Am Dienstag bestellten diese Richter meine Brote."),
-        (20, "Was their poor teacher driving into the forest?",
-         "Fuhr ihr armer Lehrer gerade in den Wald?"),
-        (909, "His queens think that Jakob must not carry the suitcase.",
-         "Seine Königinnen denken, dass Jakob den Koffer nicht tragen darf."),
-        (456, "Because a mayor looks at the mice, a young actress has gone into the dirty hotel.",
-         "Weil ein Bürgermeister die Mäuse ansieht, ist eine junge Schauspielerin "
-         "ins schmutzige Hotel gegangen."),
-        (40, "The suitcases were repaired by the gardener.",
-         "Die Koffer wurden vom Gärtner repariert."),
-        (0, "The green umbrella is darker than your expensive violin.",
-         "Der grüne Regenschirm ist dunkler als Ihre teure Geige."),
+        (
+            17,
+            "The big duck falls asleep on the new roof.",
+            "Die große Ente schläft auf dem neuen Dach ein.",
+        ),
+        (
+            8,
+            "A sick customer writes that their mayor wanted to send back your heavy ring.",
+            "Ein kranker Kunde schreibt, dass ihr Bürgermeister Ihren schweren Ring "
+            "zurückschicken wollte.",
+        ),
+        (
+            50,
+            "You have not offered the famous grandfathers a blue box.",
+            "Sie haben den berühmten Großvätern keine blaue Kiste angeboten.",
+        ),
+        (
+            174,
+            "There were ninety-six famous foxes in the church.",
+            "Es gab sechsundneunzig berühmte Füchse in der Kirche.",
+        ),
+        (
+            123,
+            "A pilot rarely drew the machines in order to try out some books.",
+            "Ein Pilot zeichnete selten die Maschinen, um einige Bücher auszuprobieren.",
+        ),
+        (
+            278,
+            "The nervous student who turned off your ugly computer worked with you.",
+            "Der nervöse Student, der Ihren hässlichen Computer ausschaltete, arbeitete mit Ihnen.",
+        ),
+        (
+            249,
+            "On Tuesday these judges ordered my breads.",
+            "Am Dienstag bestellten diese Richter meine Brote.",
+        ),
+        (
+            20,
+            "Was their poor teacher driving into the forest?",
+            "Fuhr ihr armer Lehrer gerade in den Wald?",
+        ),
+        (
+            909,
+            "His queens think that Jakob must not carry the suitcase.",
+            "Seine Königinnen denken, dass Jakob den Koffer nicht tragen darf.",
+        ),
+        (
+            456,
+            "Because a mayor looks at the mice, a young actress has gone into the dirty hotel.",
+            "Weil ein Bürgermeister die Mäuse ansieht, ist eine junge Schauspielerin "
+            "ins schmutzige Hotel gegangen.",
+        ),
+        (
+            40,
+            "The suitcases were repaired by the gardener.",
+            "Die Koffer wurden vom Gärtner repariert.",
+        ),
+        (
+            0,
+            "The green umbrella is darker than your expensive violin.",
+            "Der grüne Regenschirm ist dunkler als Ihre teure Geige.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_german_grammar_is_right(index: int, english: str, german: str) -> None:
     assert pair(0, "test", index) == (english, german)
 

@@ -102,9 +102,16 @@ def test_a_missing_model_is_named(tmp_path: Path) -> None:
 def test_what_a_foreign_model_lacks_gets_numbers_after_its_pieces() -> None:
     foreign = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES), model_writer=foreign, model_type="unigram", vocab_size=500,
-        pad_id=-1, bos_id=-1, eos_id=-1, unk_id=0, minloglevel=2,
-    )  # fmt: skip
+        sentence_iterator=iter(LINES),
+        model_writer=foreign,
+        model_type="unigram",
+        vocab_size=500,
+        pad_id=-1,
+        bos_id=-1,
+        eos_id=-1,
+        unk_id=0,
+        minloglevel=2,
+    )
     vocabulary = Vocabulary.from_bytes(foreign.getvalue(), "foreign")
     assert (vocabulary.pad_id, vocabulary.bos_id, vocabulary.eos_id) == (500, 501, 502)
     assert (vocabulary.size, vocabulary.padded_size()) == (503, 504)

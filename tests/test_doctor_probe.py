@@ -18,9 +18,11 @@ from paceline.launch.doctor_session import _BOOTSTRAP
 class Probe:
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-u", "-c", _BOOTSTRAP], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [sys.executable, "-u", "-c", _BOOTSTRAP],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         program = Path(doctor_probe.__file__).read_text(encoding="utf-8")
         assert self.process.stdin is not None
         self.process.stdin.write(f"{len(program.encode())}\n{program}")
@@ -49,8 +51,11 @@ def test_it_needs_nothing_but_the_standard_library() -> None:
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code],
         input=f"{len(program.encode())}\n{program}" + '{"do": "clock"}\n',
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     assert '"time"' in done.stdout
 

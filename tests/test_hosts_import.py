@@ -186,7 +186,11 @@ def test_a_slurm_allocation_is_taken_from_the_environment() -> None:
 
 def _import(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "paceline.cli", "hosts", "import", *words], capture_output=True,
-        text=True, check=False, timeout=60, stdin=subprocess.DEVNULL,
+        [sys.executable, "-m", "paceline.cli", "hosts", "import", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
         env={**os.environ, **environment},
-    )  # fmt: skip
+    )

@@ -26,8 +26,11 @@ def test_a_crop_is_a_real_window_of_the_reflected_picture(shape: tuple[int, ...]
     assert cropped.shape == shape and cropped.dtype == np.uint8
     for picture, crop in zip(pictures, cropped, strict=True):
         padded = np.pad(picture, ((0, 0), (pad, pad), (pad, pad)), mode="reflect")
-        windows = [padded[:, r : r + height, c : c + width]
-                   for r in range(2 * pad + 1) for c in range(2 * pad + 1)]  # fmt: skip
+        windows = [
+            padded[:, r : r + height, c : c + width]
+            for r in range(2 * pad + 1)
+            for c in range(2 * pad + 1)
+        ]
         assert any(np.array_equal(crop, window) for window in windows)
 
 
@@ -42,8 +45,11 @@ def test_every_window_is_as_likely_as_any_other() -> None:
     side, pad, num = 16, 2, 25_000
     picture = np.arange(side * side, dtype=np.uint8).reshape(1, 1, side, side)
     padded = np.pad(picture[0, 0], pad, mode="reflect")
-    windows = {padded[r : r + side, c : c + side].tobytes(): (r, c)
-               for r in range(2 * pad + 1) for c in range(2 * pad + 1)}  # fmt: skip
+    windows = {
+        padded[r : r + side, c : c + side].tobytes(): (r, c)
+        for r in range(2 * pad + 1)
+        for c in range(2 * pad + 1)
+    }
     cropped = random_crop(np.repeat(picture, num, axis=0), pad, rng())
     counts = dict.fromkeys(windows.values(), 0)
     for crop in cropped:

@@ -7,9 +7,14 @@ from paceline.launch.agent import first_cause
 from paceline.launch.remote_judge import Failure, RankState, find_hang, root_cause
 
 WAITING = RankState(
-    "a", 0, step=8, phase="compute", collective="all_reduce of gradients",
-    quiet_seconds=40, silent_seconds=0.5,
-)  # fmt: skip
+    "a",
+    0,
+    step=8,
+    phase="compute",
+    collective="all_reduce of gradients",
+    quiet_seconds=40,
+    silent_seconds=0.5,
+)
 BUSY = RankState(
     "b", 1, step=8, phase="compute", collective=None, quiet_seconds=40, silent_seconds=0.4
 )

@@ -30,9 +30,14 @@ def a_model(seed: int, vocab_size: int = 19, norm: str = "pre") -> Transformer:
     """Random, with sharp and varied distributions, so that the search has something to decide."""
     torch.manual_seed(seed)
     shape = TransformerShape(
-        vocab_size, width=16, inner_width=32, num_heads=2, num_encoder_layers=1,
-        num_decoder_layers=2, norm=norm,  # type: ignore[arg-type]
-    )  # fmt: skip
+        vocab_size,
+        width=16,
+        inner_width=32,
+        num_heads=2,
+        num_encoder_layers=1,
+        num_decoder_layers=2,
+        norm=norm,  # type: ignore[arg-type]
+    )
     model = Transformer(shape)
     with torch.no_grad():
         model.embedding.weight.mul_(2)

@@ -132,9 +132,16 @@ def reference_loss(model: Transformer, batch: tuple[Tensor, Tensor, Tensor]) -> 
     shape = model.shape
     is_pre = shape.norm == "pre"
     reference = torch.nn.Transformer(
-        shape.width, shape.num_heads, shape.num_encoder_layers, shape.num_decoder_layers,
-        shape.inner_width, dropout=0.0, batch_first=True, norm_first=is_pre, bias=True,
-    )  # fmt: skip
+        shape.width,
+        shape.num_heads,
+        shape.num_encoder_layers,
+        shape.num_decoder_layers,
+        shape.inner_width,
+        dropout=0.0,
+        batch_first=True,
+        norm_first=is_pre,
+        bias=True,
+    )
     if not is_pre:
         reference.encoder.norm = reference.decoder.norm = None
     reference.load_state_dict(as_torch_names(model), strict=False)
@@ -145,14 +152,20 @@ def reference_loss(model: Transformer, batch: tuple[Tensor, Tensor, Tensor]) -> 
     ]
     mask = torch.nn.Transformer.generate_square_subsequent_mask(target_in.shape[1])
     hidden = reference(
-        *embedded, tgt_mask=mask < 0, src_key_padding_mask=source == 0,
-        tgt_key_padding_mask=target_out == 0, memory_key_padding_mask=source == 0,
-    )  # fmt: skip
+        *embedded,
+        tgt_mask=mask < 0,
+        src_key_padding_mask=source == 0,
+        tgt_key_padding_mask=target_out == 0,
+        memory_key_padding_mask=source == 0,
+    )
     logits = F.linear(hidden, model.embedding.weight)
     return F.cross_entropy(
-        logits.flatten(0, 1), target_out.flatten(), ignore_index=0, reduction="sum",
+        logits.flatten(0, 1),
+        target_out.flatten(),
+        ignore_index=0,
+        reduction="sum",
         label_smoothing=shape.label_smoothing,
-    )  # fmt: skip
+    )
 
 
 def as_torch_names(model: Transformer) -> dict[str, Tensor]:
@@ -255,9 +268,10 @@ def test_the_fast_attention_is_the_plain_one_with_its_gradients(is_causal: bool)
     torch.testing.assert_close(fast, plain)
     weight = torch.randn_like(fast)
     for one, two in zip(
-        torch.autograd.grad(fast, inputs, weight), torch.autograd.grad(plain, inputs, weight),
+        torch.autograd.grad(fast, inputs, weight),
+        torch.autograd.grad(plain, inputs, weight),
         strict=True,
-    ):  # fmt: skip
+    ):
         torch.testing.assert_close(one, two)
 
 

@@ -52,10 +52,14 @@ def test_kernels_keep_their_length_and_the_rest_follows_torch_sgd() -> None:
     optimizer = build_optimizer(settings(weight_decay=0.01), ours)
     linear = dict(plain.named_parameters())
     reference = torch.optim.SGD(
-        [{"params": [linear["3.weight"]], "lr": 0.2, "weight_decay": 0.01},
-         {"params": [linear["3.bias"], linear["1.weight"], linear["1.bias"]], "lr": 0.05}],
-        lr=1.0, momentum=0.6, nesterov=True,
-    )  # fmt: skip
+        [
+            {"params": [linear["3.weight"]], "lr": 0.2, "weight_decay": 0.01},
+            {"params": [linear["3.bias"], linear["1.weight"], linear["1.bias"]], "lr": 0.05},
+        ],
+        lr=1.0,
+        momentum=0.6,
+        nesterov=True,
+    )
     for group in optimizer.param_groups:
         group["lr"] = 0.1 * group["rate_multiple"]
     for _ in range(3):

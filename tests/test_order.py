@@ -48,15 +48,19 @@ def test_what_is_handed_out_may_be_changed_without_harm() -> None:
 
 
 def test_epochs_and_seeds_have_orders_of_their_own() -> None:
-    orders = [tuple(samples_at(100, seed, e * 100, e * 100 + 100)[0]) for seed in (0, 1, 2)
-              for e in range(4)]  # fmt: skip
+    orders = [
+        tuple(samples_at(100, seed, e * 100, e * 100 + 100)[0])
+        for seed in (0, 1, 2)
+        for e in range(4)
+    ]
     assert len(set(orders)) == len(orders)
 
 
 def test_an_order_is_no_pattern() -> None:
     """Where a sample stands is uniform over epochs: the mean of 400 places is near the middle."""
-    places = [int(np.where(samples_at(21, 1, e * 21, e * 21 + 21)[0] == 0)[0][0])
-              for e in range(400)]  # fmt: skip
+    places = [
+        int(np.where(samples_at(21, 1, e * 21, e * 21 + 21)[0] == 0)[0][0]) for e in range(400)
+    ]
     assert abs(np.mean(places) - 10) < 5 * 6.06 / 20
     assert set(places) == set(range(21))
 

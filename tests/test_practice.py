@@ -42,9 +42,11 @@ def run_and_look(paceline: CommandLine, practice: str, *settings: str, procs: in
     run = paceline.cwd / "runs" / "a"
     process = subprocess.Popen(
         paceline.command(*paceline.training(str(run), *settings, procs=procs)),
-        cwd=paceline.cwd, env=paceline.environment(PACELINE_PRACTICE=practice),
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        cwd=paceline.cwd,
+        env=paceline.environment(PACELINE_PRACTICE=practice),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     began, ended_steps = 0.0, list[float]()
     while process.poll() is None:
         now = time.monotonic()

@@ -191,9 +191,12 @@ class Driver:
 
 def test_what_a_device_does_not_tell_is_left_open() -> None:
     assert device_figures(Driver(), 0) == {
-        "name": "Tesla T4", "utilisation": 0.37, "memory_bytes": 4_000,
-        "memory_total_bytes": 16_000, "power_watts": None,
-    }  # fmt: skip
+        "name": "Tesla T4",
+        "utilisation": 0.37,
+        "memory_bytes": 4_000,
+        "memory_total_bytes": 16_000,
+        "power_watts": None,
+    }
 
 
 class Broken(HostProbe):
@@ -278,8 +281,11 @@ def test_hosts_are_probed_from_the_first_step_to_the_last(finished_run: Path) ->
 def test_training_data_is_scored_as_validation_is(finished_run: Path) -> None:
     scores = of_kind(finished_run, "score")
     assert [(s["step"], s["split"]) for s in scores] == [
-        (6, "validation"), (6, "train"), (12, "validation"), (12, "train"),
-    ]  # fmt: skip
+        (6, "validation"),
+        (6, "train"),
+        (12, "validation"),
+        (12, "train"),
+    ]
     assert all({"loss", "top1"} <= score["scores"].keys() for score in scores)
     assert "train:100 pictures" in scores[1]["signature"]
 

@@ -94,18 +94,27 @@ def test_a_recipe_without_a_workload_is_refused(tmp_path: Path) -> None:
 
 def test_overrides_of_a_shipped_recipe_are_typed() -> None:
     loaded = tiny(
-        "steps=7", "schedule.policy=piecewise", "schedule.boundaries=[2,4]", "schedule.rate=1e-3",
-        "checkpoint.every_steps=null", "model.widths=[8, 16, 32]",
-    )  # fmt: skip
+        "steps=7",
+        "schedule.policy=piecewise",
+        "schedule.boundaries=[2,4]",
+        "schedule.rate=1e-3",
+        "checkpoint.every_steps=null",
+        "model.widths=[8, 16, 32]",
+    )
     assert (loaded.steps, loaded.schedule.boundaries, loaded.schedule.rate) == (7, [2, 4], 0.001)
     assert loaded.checkpoint.every_steps is None and loaded.model.widths == [8, 16, 32]
 
 
 def test_all_mistakes_of_a_command_line_are_listed_at_once() -> None:
     found = mistakes(
-        "step=3", "seed=-1", "augment.flip=both", "optimizer.momentm=1", "batch.global=many",
-        "label_smoothing=1", "device=tpu",
-    )  # fmt: skip
+        "step=3",
+        "seed=-1",
+        "augment.flip=both",
+        "optimizer.momentm=1",
+        "batch.global=many",
+        "label_smoothing=1",
+        "device=tpu",
+    )
     assert found.startswith("cifar10-tiny.yaml has 7 mistakes\n")
     assert found.count("command line: ") == 7
     assert "no setting 'step'; did you mean 'steps'?" in found
@@ -115,9 +124,19 @@ def test_all_mistakes_of_a_command_line_are_listed_at_once() -> None:
 
 @pytest.mark.parametrize(
     "override",
-    ["steps=0", "steps=1.5", "steps=soon", "seed=1.5", "compile=maybe", "model=fast",
-     "optimizer=null", "schedule.boundaries=5", "checkpoint.keep_last=0", "evaluate.batch=0"],
-)  # fmt: skip
+    [
+        "steps=0",
+        "steps=1.5",
+        "steps=soon",
+        "seed=1.5",
+        "compile=maybe",
+        "model=fast",
+        "optimizer=null",
+        "schedule.boundaries=5",
+        "checkpoint.keep_last=0",
+        "evaluate.batch=0",
+    ],
+)
 def test_a_wrong_type_or_size_is_named_with_what_was_given(override: str) -> None:
     name, _, given = override.partition("=")
     found = mistakes(override)
@@ -185,9 +204,14 @@ def test_falling_boundaries_are_listed_beside_an_unknown_setting() -> None:
 
 def test_mistakes_between_settings_are_listed_beside_all_others() -> None:
     found = mistakes(
-        "schedule.boundaries=[5, 3]", "schedule.scaling=linear", "schedule.rate=0",
-        "model.depth=21", "model.widths=[1]", "batch.micro=48", "optimizer.momentum=2",
-    )  # fmt: skip
+        "schedule.boundaries=[5, 3]",
+        "schedule.scaling=linear",
+        "schedule.rate=0",
+        "model.depth=21",
+        "model.widths=[1]",
+        "batch.micro=48",
+        "optimizer.momentum=2",
+    )
     assert found.startswith("cifar10-tiny.yaml has 7 mistakes\n")
     assert found.count("command line: ") == 7
 
@@ -262,8 +286,10 @@ def test_other_changes_are_allowed_and_listed() -> None:
     changed = tiny("steps=600", "checkpoint.every_steps=7", "log.every_steps=3", "about=new words")
     found = recipe.refuse_meaningless_change(config.dump(tiny()), changed, Path("runs/a"))
     assert found == [
-        "steps: 400 -> 600", "checkpoint.every_steps: 200 -> 7", "log.every_steps: 10 -> 3",
-    ]  # fmt: skip
+        "steps: 400 -> 600",
+        "checkpoint.every_steps: 200 -> 7",
+        "log.every_steps: 10 -> 3",
+    ]
 
 
 def test_a_run_from_before_a_setting_existed_can_go_on() -> None:

@@ -192,9 +192,19 @@ def test_a_run_directory_that_cannot_be_is_named_with_the_cause(
 
 @pytest.mark.parametrize(
     "rubbish",
-    [b"", b"\n\n", b"not json\n", b"[1, 2]\n", b"3\n", b'{"kind": "a"}\n', b"\x00" * 100 + b"\n",
-     b"\xff\xfe\x80\n", b'{"attempt": 1}\n', b'{"kind": "a", "attempt": 1}\n'],
-)  # fmt: skip
+    [
+        b"",
+        b"\n\n",
+        b"not json\n",
+        b"[1, 2]\n",
+        b"3\n",
+        b'{"kind": "a"}\n',
+        b"\x00" * 100 + b"\n",
+        b"\xff\xfe\x80\n",
+        b'{"attempt": 1}\n',
+        b'{"kind": "a", "attempt": 1}\n',
+    ],
+)
 def test_lines_that_are_no_events_are_skipped(tmp_path: Path, rubbish: bytes) -> None:
     path = tmp_path / "rank.jsonl"
     good = b'{"kind": "good", "attempt": 1, "time": 0}\n'
@@ -262,8 +272,13 @@ def test_an_undisturbed_run_is_told_as_it_was(tmp_path: Path) -> None:
     story = story_of(tmp_path, UNDISTURBED, [launch(1, 100), exits(1, 130)])
     assert story.events == UNDISTURBED and story.lost == []
     assert story.phases == {
-        START_UP: 5.0, COMPUTE: 16.0, INPUT: 4.0, EVALUATE: 2.0, CHECKPOINT: 1.0, SHUT_DOWN: 2.0,
-    }  # fmt: skip
+        START_UP: 5.0,
+        COMPUTE: 16.0,
+        INPUT: 4.0,
+        EVALUATE: 2.0,
+        CHECKPOINT: 1.0,
+        SHUT_DOWN: 2.0,
+    }
     assert story.wall_seconds == 30
     assert [a.exit_code for a in story.attempts] == [0]
     assert_phases_are_wall(story)
@@ -333,8 +348,11 @@ def test_a_third_attempt_that_begins_earlier_loses_work_of_both_before(tmp_path:
 def test_an_attempt_that_never_reached_the_loop_is_start_up_and_loses_nothing(
     tmp_path: Path,
 ) -> None:
-    rank = [begin(1, 101, 0, 1.0), steps(1, 111, 10, compute=10.0),
-            event("warning", 2, 203, step=0, text="damaged checkpoint")]  # fmt: skip
+    rank = [
+        begin(1, 101, 0, 1.0),
+        steps(1, 111, 10, compute=10.0),
+        event("warning", 2, 203, step=0, text="damaged checkpoint"),
+    ]
     launcher = [launch(1, 100), exits(1, 111), launch(2, 200), exits(2, 204, 1), launch(3, 300)]
     story = story_of(tmp_path, rank, launcher)
     assert story.lost == []

@@ -21,9 +21,13 @@ from paceline.report.summary import summarise
 from paceline.report.table import write_csv
 
 FACTS = {
-    "world_size": 2, "device": "cpu", "unit": "image", "best_by": "top1",
-    "num_parameters": 78_042, "gradient_bytes": 312_168,
-}  # fmt: skip
+    "world_size": 2,
+    "device": "cpu",
+    "unit": "image",
+    "best_by": "top1",
+    "num_parameters": 78_042,
+    "gradient_bytes": 312_168,
+}
 
 
 class Writer:
@@ -54,17 +58,29 @@ class Writer:
     def steps(self, when: float, step: int, attempt: int = 1, **more: Any) -> None:
         """Ten steps of 1 s, 128 pictures each: 8 s compute, 1 s input, 1 s network."""
         fields = {
-            "num_steps": 10, "loss": 2.5 - step / 20, "rate": 0.1, "num_units": 1280,
-            "seconds": 10.0, "phases": {"compute": 8.0, "input": 1.0, "network": 1.0},
-            "step_seconds": [1.0] * 10, "epochs": step / 10, "gradient_norm": 3.0, **more,
-        }  # fmt: skip
+            "num_steps": 10,
+            "loss": 2.5 - step / 20,
+            "rate": 0.1,
+            "num_units": 1280,
+            "seconds": 10.0,
+            "phases": {"compute": 8.0, "input": 1.0, "network": 1.0},
+            "step_seconds": [1.0] * 10,
+            "epochs": step / 10,
+            "gradient_norm": 3.0,
+            **more,
+        }
         self.rank("steps", when, attempt, step=step, **fields)
 
     def score(self, when: float, step: int, top1: float, attempt: int = 1) -> None:
         self.rank(
-            "score", when, attempt, step=step, split="validation",
-            scores={"top1": top1, "loss": 1.25}, signature="validation:200 pictures",
-        )  # fmt: skip
+            "score",
+            when,
+            attempt,
+            step=step,
+            split="validation",
+            scores={"top1": top1, "loss": 1.25},
+            signature="validation:200 pictures",
+        )
 
     def checkpoint(self, step: int, state: dict[str, Any] | None = None) -> Path:
         path = self.run.checkpoints / stored.checkpoint_name(step)
@@ -106,12 +122,20 @@ def finished(tmp_path: Path) -> Writer:
     run.begin(1005.0, 5.0)
     run.steps(1015.0, 10)
     run.score(1016.0, 10, 0.40)
-    run.steps(1026.0, 20, phases={"compute": 8.0, "input": 1.0, "network": 1.0, "evaluate": 1.0},
-              seconds=11.0)  # fmt: skip
+    run.steps(
+        1026.0,
+        20,
+        phases={"compute": 8.0, "input": 1.0, "network": 1.0, "evaluate": 1.0},
+        seconds=11.0,
+    )
     run.score(1027.0, 20, 0.60)
     run.rank("checkpoint", 1027.5, step=20, num_bytes=8000, write_seconds=0.25)
-    run.steps(1038.0, 30, phases={"compute": 8.0, "input": 1.0, "network": 1.0, "evaluate": 1.5,
-                                  "checkpoint": 0.5}, seconds=12.0)  # fmt: skip
+    run.steps(
+        1038.0,
+        30,
+        phases={"compute": 8.0, "input": 1.0, "network": 1.0, "evaluate": 1.5, "checkpoint": 0.5},
+        seconds=12.0,
+    )
     run.score(1038.0, 30, 0.50)
     run.rank("checkpoint", 1038.5, step=30, num_bytes=8000, write_seconds=0.75)
     run.checkpoint(20)
@@ -181,9 +205,13 @@ def test_the_learning_rate_is_described_as_training_used_it(finished: Writer) ->
 def test_machine_and_worker_settings_are_shown_when_known(finished: Writer) -> None:
     assert "machine:" not in finished.text()
     environment = {
-        "host": "box", "num_cores": 2, "device_name": "a CPU", "threads": 1,
-        "libraries": {"torch": "2.13.0"}, "settings": {"OMP_NUM_THREADS": "1"},
-    }  # fmt: skip
+        "host": "box",
+        "num_cores": 2,
+        "device_name": "a CPU",
+        "threads": 1,
+        "libraries": {"torch": "2.13.0"},
+        "settings": {"OMP_NUM_THREADS": "1"},
+    }
     write_file(finished.run.environment, json.dumps(environment))
     assert "machine: box, 2 cores, a CPU; torch 2.13.0, 1 thread per process" in finished.text()
     assert "set for the workers: OMP_NUM_THREADS=1" in finished.text()
@@ -247,9 +275,14 @@ def short_run(folder: Path, seconds: list[float]) -> Writer:
     run = Writer(folder, f"steps={len(seconds)}")
     run.begin(1005.0, 5.0)
     run.steps(
-        1005.0 + sum(seconds), len(seconds), num_steps=len(seconds), num_units=128 * len(seconds),
-        seconds=sum(seconds), phases={"compute": sum(seconds)}, step_seconds=seconds,
-    )  # fmt: skip
+        1005.0 + sum(seconds),
+        len(seconds),
+        num_steps=len(seconds),
+        num_units=128 * len(seconds),
+        seconds=sum(seconds),
+        phases={"compute": sum(seconds)},
+        step_seconds=seconds,
+    )
     return run
 
 
@@ -395,9 +428,12 @@ def test_the_scaled_peak_of_the_rate_is_named(tmp_path: Path) -> None:
 
 
 CARD = {
-    "workload": "cifar10", "fingerprint": "abc", "total_mb": 184.4, "stand_in": None,
+    "workload": "cifar10",
+    "fingerprint": "abc",
+    "total_mb": 184.4,
+    "stand_in": None,
     "splits": {"train": {"num_pictures": 45000, "num_per_class": {}}, "test": {"num_pictures": 10}},
-}  # fmt: skip
+}
 
 
 def test_the_data_is_described_where_it_is_found(tmp_path: Path) -> None:
@@ -410,9 +446,16 @@ def test_the_data_is_described_where_it_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"splits": 3}, {"splits": {}}, {"splits": {"train": {}}}, {"total_mb": "many"},
-               {"splits": {"train": None}}, {"workload": 3}],
-)  # fmt: skip
+    "change",
+    [
+        {"splits": 3},
+        {"splits": {}},
+        {"splits": {"train": {}}},
+        {"total_mb": "many"},
+        {"splits": {"train": None}},
+        {"workload": 3},
+    ],
+)
 def test_a_card_that_says_something_else_is_left_out(
     tmp_path: Path, change: dict[str, Any]
 ) -> None:
@@ -443,9 +486,16 @@ def test_what_is_no_run_has_no_report(tmp_path: Path) -> None:
 def test_the_table_has_a_row_per_line_with_scores_at_their_step(finished: Writer) -> None:
     rows = finished.table()
     assert list(rows[0]) == [
-        "step", "epochs", "loss", "rate", "units_per_second", "seconds", "gradient_norm",
-        "validation_top1", "validation_loss",
-    ]  # fmt: skip
+        "step",
+        "epochs",
+        "loss",
+        "rate",
+        "units_per_second",
+        "seconds",
+        "gradient_norm",
+        "validation_top1",
+        "validation_loss",
+    ]
     assert [row["step"] for row in rows] == ["10", "20", "30"]
     assert [row["loss"] for row in rows] == ["2.0", "1.5", "1.0"]
     assert [row["validation_top1"] for row in rows] == ["0.4", "0.6", "0.5"]

@@ -67,9 +67,14 @@ def test_every_run_has_a_page_that_is_whole_and_needs_nothing_else(
 def test_the_page_has_all_plots_with_axes_and_tooltips(tmp_path: Path) -> None:
     text = render(summarise(stored_runs.plateaued(tmp_path / "a").path))
     assert plots_of(text) == [
-        "Loss", "Score (top1)", "Learning rate", "How long steps took", "Phases over time",
-        "Traffic of each host", "Utilisation of each host",
-    ]  # fmt: skip
+        "Loss",
+        "Score (top1)",
+        "Learning rate",
+        "How long steps took",
+        "Phases over time",
+        "Traffic of each host",
+        "Utilisation of each host",
+    ]
     assert Page(text).tooltips > 100
     assert text.count('class="tick"') > 50 and "receives (eth0)" in text
 
@@ -83,9 +88,14 @@ def test_names_from_outside_cannot_break_the_page(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
-    [(0, 10, [0, 2, 4, 6, 8, 10]), (0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1.0]), (3, 3, [3]),
-     (-1, 1, [-1, -0.5, 0, 0.5, 1]), (0, 300_000, [0, 100_000, 200_000, 300_000])],
-)  # fmt: skip
+    [
+        (0, 10, [0, 2, 4, 6, 8, 10]),
+        (0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        (3, 3, [3]),
+        (-1, 1, [-1, -0.5, 0, 0.5, 1]),
+        (0, 300_000, [0, 100_000, 200_000, 300_000]),
+    ],
+)
 def test_ticks_are_round_numbers(low: float, high: float, expected: list[float]) -> None:
     assert nice_ticks(low, high) == pytest.approx(expected)
 
@@ -163,8 +173,11 @@ def test_no_form_of_the_report_imports_torch(two_runs: Path) -> None:
     for words in (["runs/one", "--html", "a.html", "--md", "-"], ["runs/one", "runs/two"]):
         result = subprocess.run(
             [sys.executable, "-c", code, "report", *words],
-            capture_output=True, text=True, check=True, cwd=two_runs,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=two_runs,
+        )
         assert result.stderr.endswith("free of it")
 
 

@@ -92,9 +92,13 @@ def test_states_of_training_are_told_apart(tmp_path: Path) -> None:
         for name, make in SCENES.items()
     }
     assert states == {
-        "overfitting": "worsening", "plateaued": "plateaued", "diverged": "diverged",
-        "restarted": "improving", "three-steps": "unknown", "only-a-recipe": "unknown",
-    }  # fmt: skip
+        "overfitting": "worsening",
+        "plateaued": "plateaued",
+        "diverged": "diverged",
+        "restarted": "improving",
+        "three-steps": "unknown",
+        "only-a-recipe": "unknown",
+    }
 
 
 def test_a_divergence_that_was_overcome_is_not_held_against_the_run(tmp_path: Path) -> None:
@@ -108,9 +112,10 @@ def test_a_divergence_that_was_overcome_is_not_held_against_the_run(tmp_path: Pa
 
 def test_the_published_target_of_a_recipe_is_held_against_the_score(tmp_path: Path) -> None:
     run = StoredRun(
-        tmp_path / "a", two_busy_ranks(),
+        tmp_path / "a",
+        two_busy_ranks(),
         overrides=["steps=100", "target.score=0.9", "target.source=someone"],
-    )  # fmt: skip
+    )
     run.begin()
     run.train(100)
     run.score(0.85, 0.4)
@@ -202,8 +207,10 @@ def test_rubbish_in_a_line_costs_that_line_and_no_more(tmp_path: Path) -> None:
         {"kind": "steps", "attempt": "one", "time": 1.0, "step": 5},
         {"kind": "steps", "attempt": 1, "time": 1.0, "step": 5, "phases": [1]},
         {"kind": "begin", "attempt": 1, "time": 1.0},
-        [1, 2], "text", None,
-    ]  # fmt: skip
+        [1, 2],
+        "text",
+        None,
+    ]
     rows = len(summarise(run.path).curves)
     with run.run.rank_events(0).open("a") as file:
         file.writelines(json.dumps(line) + "\n" for line in lines)
@@ -365,9 +372,11 @@ def test_more_than_perfect_scaling_is_not_believed(tmp_path: Path) -> None:
 def test_runs_that_count_different_things_are_not_compared(tmp_path: Path) -> None:
     one = stored_runs.one_of_a_pair(tmp_path / "one", 1)
     two = StoredRun(
-        tmp_path / "two", two_busy_ranks(), overrides=["steps=100"],
+        tmp_path / "two",
+        two_busy_ranks(),
+        overrides=["steps=100"],
         begin_facts={"unit": "target token"},
-    )  # fmt: skip
+    )
     two.begin()
     two.train(100)
     text = " ".join(compare([summarise(one.path), summarise(two.path)]).sentences)

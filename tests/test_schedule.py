@@ -121,9 +121,16 @@ def test_peak_is_the_brute_force_maximum_and_the_first_step_that_has_it(policy: 
         (1, 2, 37, 100), (0, 1, 20, 99, 100, 400), (0.0, 0.5, 1.0), (0.1, 1.0, 1.5), (0.0, 0.3, 2.0)
     ):
         schedule = settings(
-            policy=policy, warmup_steps=warmup_steps, warmup_from=begin, factor=factor,
-            final=final, boundaries=[5, 30, 31, 90, 100, 200], decay_steps=40, power=1.7, width=64,
-        )  # fmt: skip
+            policy=policy,
+            warmup_steps=warmup_steps,
+            warmup_from=begin,
+            factor=factor,
+            final=final,
+            boundaries=[5, 30, 31, 90, 100, 200],
+            decay_steps=40,
+            power=1.7,
+            width=64,
+        )
         assert_peak_is_the_maximum(schedule, steps)
 
 
@@ -143,9 +150,12 @@ def test_peak_of_one_cycle_is_right_when_the_warm_up_outlasts_the_rise() -> None
         (1, 2, 37, 100), (0.01, 0.1, 0.5), (0.0, 0.3, 1.0, 2.0), (3, 20, 80, 400), (0.0, 0.4, 1.0)
     ):
         schedule = settings(
-            policy="one-cycle", peak_at=peak_at, final=final, warmup_steps=warmup_steps,
+            policy="one-cycle",
+            peak_at=peak_at,
+            final=final,
+            warmup_steps=warmup_steps,
             warmup_from=begin,
-        )  # fmt: skip
+        )
         assert_peak_is_the_maximum(schedule, steps)
 
 

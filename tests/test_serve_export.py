@@ -71,9 +71,12 @@ def learn(model: Transformer, vocabulary: Vocabulary, num_steps: int) -> None:
     sources, targets = (vocabulary.encode(side) for side in zip(*LEARNED, strict=True))
     batch = [
         pad_sequence([torch.tensor(ids) for ids in rows], batch_first=True)
-        for rows in ([s + ends for s in sources], [starts + t for t in targets],
-                     [t + ends for t in targets])
-    ]  # fmt: skip
+        for rows in (
+            [s + ends for s in sources],
+            [starts + t for t in targets],
+            [t + ends for t in targets],
+        )
+    ]
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     for _ in range(num_steps):
         optimizer.zero_grad()
@@ -211,16 +214,28 @@ def test_an_export_replaces_an_export_and_nothing_else(run: Path, tmp_path: Path
 
 def paceline(*words: str | Path, given: bytes = b"", **environment: str) -> Finished:
     return subprocess.run(
-        [sys.executable, "-m", "paceline.cli", *map(str, words)], input=given, timeout=120,
-        capture_output=True, check=False,
+        [sys.executable, "-m", "paceline.cli", *map(str, words)],
+        input=given,
+        timeout=120,
+        capture_output=True,
+        check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-    )  # fmt: skip
+    )
 
 
-NASTY = b"\n".join([
-    TEXTS[0].encode(), b"", b" \t\r", b"a\x00b\x1b[31m", b"caf\xe9 \xff", "\u2028\u200b".encode(),
-    b" ".join([TEXTS[1].encode()] * 12), b"x" * 600, TEXTS[2].encode(),
-])  # fmt: skip
+NASTY = b"\n".join(
+    [
+        TEXTS[0].encode(),
+        b"",
+        b" \t\r",
+        b"a\x00b\x1b[31m",
+        b"caf\xe9 \xff",
+        "\u2028\u200b".encode(),
+        b" ".join([TEXTS[1].encode()] * 12),
+        b"x" * 600,
+        TEXTS[2].encode(),
+    ]
+)
 
 
 def test_a_run_answers_every_line_of_a_nasty_file(run: Path) -> None:
@@ -267,9 +282,11 @@ def test_torch_is_not_imported_even_where_it_is_installed(exported: Path) -> Non
 def test_a_reader_that_has_seen_enough_is_no_error(exported: Path) -> None:
     command = f"{sys.executable} -m paceline.cli translate {exported} --greedy | head -n 1"
     result = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {command}"], input=b"a\n" * 5000, capture_output=True,
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        input=b"a\n" * 5000,
+        capture_output=True,
         check=False,
-    )  # fmt: skip
+    )
     assert result.returncode == 0, result.stderr
     assert result.stdout.count(b"\n") == 1
     assert result.stderr == b""
@@ -278,9 +295,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(exported: Path) -> None:
 def test_on_a_terminal_each_line_is_answered_at_once(exported: Path) -> None:
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "paceline.cli", "translate", str(exported)]
-    process = subprocess.Popen(
-        command, stdin=slave, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )  # fmt: skip
+    process = subprocess.Popen(command, stdin=slave, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     for english, german in LEARNED[:2]:
         os.write(master, f"{english}\n".encode())
@@ -300,9 +315,12 @@ def test_an_interrupt_ends_quietly(exported: Path) -> None:
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "paceline.cli", "translate", str(exported)]
     process = subprocess.Popen(
-        command, stdin=slave, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        command,
+        stdin=slave,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         preexec_fn=heed_interrupts,  # noqa: PLW1509
-    )  # fmt: skip
+    )
     assert process.stdout is not None
     os.write(master, b"a\n")
     process.stdout.readline()
@@ -319,8 +337,11 @@ def test_what_cannot_translate_is_refused(verb: list[str], data: Path, tmp_path:
     settings = config.to_yaml(config.dump(recipe.load("cifar10-tiny")))
     (pictures / "recipe.yaml").write_text(settings, encoding="utf-8")
     to = [tmp_path / "exported"] if verb[0] == "export" else []
-    for model, words in ((pictures, b"workload 'cifar10'"), (data, b"neither a run nor an"),
-                         (tmp_path / "none", b"there is no directory")):  # fmt: skip
+    for model, words in (
+        (pictures, b"workload 'cifar10'"),
+        (data, b"neither a run nor an"),
+        (tmp_path / "none", b"there is no directory"),
+    ):
         result = paceline(*verb, model, *to)
         assert result.returncode == 2
         assert words in result.stderr

@@ -23,8 +23,10 @@ class Shouter:
     def translate(self, texts: Sequence[str], search: Search) -> list[list[Candidate]]:
         self.asked += texts
         ranks = range(search.num_best or 1)
-        return [[Candidate(f"{text.upper()}{'?' * rank}", -1.0 - rank) for rank in ranks]
-                for text in texts]  # fmt: skip
+        return [
+            [Candidate(f"{text.upper()}{'?' * rank}", -1.0 - rank) for rank in ranks]
+            for text in texts
+        ]
 
 
 def run(given: bytes, search: Search | None = None) -> tuple[list[str], list[str], Shouter]:
@@ -85,8 +87,10 @@ def test_a_long_line_is_translated_sentence_by_sentence_and_it_is_said() -> None
     out, said, shouter = run(f"short\n{line}\nshort\n".encode())
     assert out == ["SHORT", line.upper(), "SHORT"]
     assert shouter.asked[1:-1] == [
-        "Mr. Smith went home very late today.", "Why did he?", "Nobody knows it."
-    ]  # fmt: skip
+        "Mr. Smith went home very late today.",
+        "Why did he?",
+        "Nobody knows it.",
+    ]
     assert "line 2" in said[0]
     assert "3 parts" in said[0]
 
@@ -106,8 +110,13 @@ def test_a_line_without_blanks_is_cut_all_the_same() -> None:
 
 def test_n_best_lists_name_line_score_and_translation() -> None:
     out, _, _ = run(b"a\n\nb\n", Search(num_best=2))
-    assert out == ["1\t-1.0000\tA", "1\t-2.0000\tA?", "2\t0.0000\t",
-                   "3\t-1.0000\tB", "3\t-2.0000\tB?"]  # fmt: skip
+    assert out == [
+        "1\t-1.0000\tA",
+        "1\t-2.0000\tA?",
+        "2\t0.0000\t",
+        "3\t-1.0000\tB",
+        "3\t-2.0000\tB?",
+    ]
 
 
 def test_the_n_best_of_a_line_in_parts_join_those_of_the_parts() -> None:

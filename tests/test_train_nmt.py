@@ -32,9 +32,16 @@ def settings(sentences: Path) -> list[str]:
 
 def train(paceline: CommandLine, sentences: Path, run: str, steps: int, procs: int) -> str:
     result = paceline(
-        "train", "nmt-tiny", *settings(sentences), "schedule.policy=fixed", f"steps={steps}",
-        "--run", run, "--procs", str(procs),
-    )  # fmt: skip
+        "train",
+        "nmt-tiny",
+        *settings(sentences),
+        "schedule.policy=fixed",
+        f"steps={steps}",
+        "--run",
+        run,
+        "--procs",
+        str(procs),
+    )
     assert result.returncode == 0, result.stderr
     return result.stderr
 

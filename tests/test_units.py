@@ -69,9 +69,15 @@ def test_a_negative_duration_has_a_sign() -> None:
 
 @pytest.mark.parametrize(
     ("noun", "many"),
-    [("target token", "target tokens"), ("image", "images"), ("process", "processes"),
-     ("batch", "batches"), ("entry", "entries"), ("day", "days")],
-)  # fmt: skip
+    [
+        ("target token", "target tokens"),
+        ("image", "images"),
+        ("process", "processes"),
+        ("batch", "batches"),
+        ("entry", "entries"),
+        ("day", "days"),
+    ],
+)
 def test_nouns_have_a_plural(noun: str, many: str) -> None:
     assert plural(noun) == many
     assert count_of(1, noun) == f"1 {noun}" and count_of(2_000, noun) == f"2,000 {many}"

@@ -41,9 +41,18 @@ def test_a_finished_run_is_shown_once_with_all_there_is(
     result = paceline("watch", str(finished_run))
     assert result.returncode == 0, result.stderr
     for expected in (
-        "finished", "step 12 of 12", "100.0 %", "loss", "images/s", "validation top1",
-        "train loss", "processor", "rank 0", "rank 1", "compute",
-    ):  # fmt: skip
+        "finished",
+        "step 12 of 12",
+        "100.0 %",
+        "loss",
+        "images/s",
+        "validation top1",
+        "train loss",
+        "processor",
+        "rank 0",
+        "rank 1",
+        "compute",
+    ):
         assert expected in result.stdout
     assert "\x1b" not in result.stdout
 

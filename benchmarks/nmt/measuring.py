@@ -49,9 +49,14 @@ def output_lines(
 ) -> Iterator[tuple[str, float, float]]:
     """The lines a peer writes, with the time and its CPU time when each was written."""
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", env=environment_for(peer), cwd=setup.folder,
-    )  # fmt: skip
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=environment_for(peer),
+        cwd=setup.folder,
+    )
     tail: list[str] = []
     assert process.stdout is not None
     for line in process.stdout:
@@ -129,11 +134,13 @@ def compare(blank: Comparison, ours: list[Rate], theirs: list[Rate]) -> Comparis
     ratios = [one.per_second / other.per_second for one, other in pairs]
     cpu_ratios = [one.per_cpu_second / other.per_cpu_second for one, other in pairs]
     return replace(
-        blank, num_pairs=len(pairs),
+        blank,
+        num_pairs=len(pairs),
         paceline_rate=statistics.median(rate.per_second for rate in ours),
         peer_rate=statistics.median(rate.per_second for rate in theirs),
-        ratio=statistics.median(ratios), cpu_ratio=statistics.median(cpu_ratios),
-    )  # fmt: skip
+        ratio=statistics.median(ratios),
+        cpu_ratio=statistics.median(cpu_ratios),
+    )
 
 
 def compare_in_turns(setup: Setup, peers_folder: Path) -> list[Comparison]:

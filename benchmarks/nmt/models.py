@@ -41,16 +41,29 @@ def marian_model(shape: TransformerShape) -> nn.Module:
     from transformers import MarianConfig, MarianMTModel  # type: ignore[import-not-found]
 
     config = MarianConfig(
-        vocab_size=shape.padded_vocab_size, d_model=shape.width,
-        encoder_layers=shape.num_encoder_layers, decoder_layers=shape.num_decoder_layers,
-        encoder_attention_heads=shape.num_heads, decoder_attention_heads=shape.num_heads,
-        encoder_ffn_dim=shape.inner_width, decoder_ffn_dim=shape.inner_width,
-        dropout=shape.residual_dropout, attention_dropout=shape.attention_dropout,
-        activation_dropout=shape.relu_dropout, activation_function="relu", scale_embedding=True,
-        share_encoder_decoder_embeddings=True, tie_word_embeddings=True, use_cache=False,
-        pad_token_id=PAD, eos_token_id=EOS, bos_token_id=BOS, decoder_start_token_id=BOS,
-        forced_eos_token_id=EOS, max_position_embeddings=512,
-    )  # fmt: skip
+        vocab_size=shape.padded_vocab_size,
+        d_model=shape.width,
+        encoder_layers=shape.num_encoder_layers,
+        decoder_layers=shape.num_decoder_layers,
+        encoder_attention_heads=shape.num_heads,
+        decoder_attention_heads=shape.num_heads,
+        encoder_ffn_dim=shape.inner_width,
+        decoder_ffn_dim=shape.inner_width,
+        dropout=shape.residual_dropout,
+        attention_dropout=shape.attention_dropout,
+        activation_dropout=shape.relu_dropout,
+        activation_function="relu",
+        scale_embedding=True,
+        share_encoder_decoder_embeddings=True,
+        tie_word_embeddings=True,
+        use_cache=False,
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        bos_token_id=BOS,
+        decoder_start_token_id=BOS,
+        forced_eos_token_id=EOS,
+        max_position_embeddings=512,
+    )
     return MarianMTModel(config).train()  # type: ignore[no-any-return]
 
 
@@ -61,9 +74,7 @@ def marian_step(shape: TransformerShape, optimizer_of: Any = fused_adamw) -> Ste
     def step(batch: Batch) -> None:
         source, target_in, target_out = batch
         mask = (source != PAD).long()
-        logits = model(
-            input_ids=source, attention_mask=mask, decoder_input_ids=target_in
-        ).logits  # fmt: skip
+        logits = model(input_ids=source, attention_mask=mask, decoder_input_ids=target_in).logits
         descend(logits, target_out, shape, optimizer)
 
     return step
@@ -73,9 +84,11 @@ def descend(
     logits: Tensor, labels: Tensor, shape: TransformerShape, optimizer: torch.optim.Optimizer
 ) -> None:
     loss = F.cross_entropy(
-        logits.flatten(0, 1), labels.flatten(), ignore_index=PAD,
+        logits.flatten(0, 1),
+        labels.flatten(),
+        ignore_index=PAD,
         label_smoothing=shape.label_smoothing,
-    )  # fmt: skip
+    )
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     optimizer.zero_grad()
@@ -89,9 +102,15 @@ class TorchTransformer(nn.Module):
         self.embedding = nn.Embedding(shape.padded_vocab_size, shape.width)
         self.dropout = nn.Dropout(shape.residual_dropout)
         self.layers = nn.Transformer(
-            shape.width, shape.num_heads, shape.num_encoder_layers, shape.num_decoder_layers,
-            shape.inner_width, shape.relu_dropout, batch_first=True, norm_first=True,
-        )  # fmt: skip
+            shape.width,
+            shape.num_heads,
+            shape.num_encoder_layers,
+            shape.num_decoder_layers,
+            shape.inner_width,
+            shape.relu_dropout,
+            batch_first=True,
+            norm_first=True,
+        )
 
     def embed(self, ids: Tensor) -> Tensor:
         width = self.embedding.embedding_dim
@@ -102,9 +121,13 @@ class TorchTransformer(nn.Module):
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         mask = nn.Transformer.generate_square_subsequent_mask(target_in.shape[1])
         hidden = self.layers(
-            self.embed(source), self.embed(target_in), tgt_mask=mask < 0, tgt_is_causal=True,
-            src_key_padding_mask=source == PAD, memory_key_padding_mask=source == PAD,
-        )  # fmt: skip
+            self.embed(source),
+            self.embed(target_in),
+            tgt_mask=mask < 0,
+            tgt_is_causal=True,
+            src_key_padding_mask=source == PAD,
+            memory_key_padding_mask=source == PAD,
+        )
         return F.linear(hidden, self.embedding.weight)
 
 
@@ -150,9 +173,13 @@ def marian_decoder(shape: TransformerShape) -> Step:
     def step(batch: Batch) -> None:
         length = batch[0].shape[1] + EXTRA_LENGTH
         found = model.generate(
-            input_ids=batch[0], attention_mask=torch.ones_like(batch[0]), num_beams=BEAM_SIZE,
-            length_penalty=0.6, min_new_tokens=length, max_new_tokens=length,
-        )  # fmt: skip
+            input_ids=batch[0],
+            attention_mask=torch.ones_like(batch[0]),
+            num_beams=BEAM_SIZE,
+            length_penalty=0.6,
+            min_new_tokens=length,
+            max_new_tokens=length,
+        )
         assert found.shape[1] == length + 1
 
     return step

@@ -64,10 +64,16 @@ def prepare_text(source: Path, target: Path, setup: Setup) -> None:
     for side, its_lines in lines.items():
         (folder / f"raw.{side}").write_text("\n".join(its_lines) + "\n")
     sentencepiece.SentencePieceTrainer.train(
-        input=f"{folder / 'raw.en'},{folder / 'raw.de'}", model_prefix=str(folder / "pieces"),
-        vocab_size=min(8_000, setup.vocab_size), model_type="bpe", minloglevel=2,
-        pad_id=PAD, eos_id=EOS, bos_id=BOS, unk_id=UNK,
-    )  # fmt: skip
+        input=f"{folder / 'raw.en'},{folder / 'raw.de'}",
+        model_prefix=str(folder / "pieces"),
+        vocab_size=min(8_000, setup.vocab_size),
+        model_type="bpe",
+        minloglevel=2,
+        pad_id=PAD,
+        eos_id=EOS,
+        bos_id=BOS,
+        unk_id=UNK,
+    )
     encoder = sentencepiece.SentencePieceProcessor(model_file=str(folder / "pieces.model"))
     ids = {side: encoder.encode(its_lines) for side, its_lines in lines.items()}
     pairs = list(zip(ids["en"], ids["de"], strict=True))

@@ -105,9 +105,12 @@ def export(model: Transformer, setup: Setup, directory: Path, quantization: str 
     spec.save(str(directory))
     shutil.copyfile(setup.text / "pieces.model", directory / MODEL_NAME)
     card = {
-        "version": CARD_VERSION, "decode": {"beam": BEAM_SIZE}, "longest_seen": 100, "step": 0,
+        "version": CARD_VERSION,
+        "decode": {"beam": BEAM_SIZE},
+        "longest_seen": 100,
+        "step": 0,
         "num_rows": setup.shape.padded_vocab_size,
-    }  # fmt: skip
+    }
     (directory / EXPORT_CARD).write_text(json.dumps(card))
 
 
@@ -165,14 +168,23 @@ def work_as_seq2seq_trainer(setup: Setup) -> None:
     rows = [{"input_ids": one, "labels": other} for one, other in load_pairs(setup)]
     counter = IntervalCounter(setup)
     arguments = Seq2SeqTrainingArguments(
-        output_dir=str(setup.text / "trainer"), max_steps=setup.num_steps, use_cpu=True,
-        per_device_train_batch_size=sentences_per_batch(setup), label_smoothing_factor=0.1,
-        save_strategy="no", logging_strategy="no", report_to="none", disable_tqdm=True,
-    )  # fmt: skip
+        output_dir=str(setup.text / "trainer"),
+        max_steps=setup.num_steps,
+        use_cpu=True,
+        per_device_train_batch_size=sentences_per_batch(setup),
+        label_smoothing_factor=0.1,
+        save_strategy="no",
+        logging_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
     trainer = Seq2SeqTrainer(
-        model=marian_model(setup.shape), args=arguments, train_dataset=rows,
-        data_collator=counter.collate, callbacks=[counter.callback()],
-    )  # fmt: skip
+        model=marian_model(setup.shape),
+        args=arguments,
+        train_dataset=rows,
+        data_collator=counter.collate,
+        callbacks=[counter.callback()],
+    )
     trainer.train()
 
 
@@ -189,9 +201,11 @@ class IntervalCounter:
         labels = target_out.masked_fill(target_out == PAD, -100)
         mask = (source != PAD).long()
         return {
-            "input_ids": source, "attention_mask": mask, "labels": labels,
+            "input_ids": source,
+            "attention_mask": mask,
+            "labels": labels,
             "decoder_input_ids": target_in,
-        }  # fmt: skip
+        }
 
     def callback(self) -> Any:
         from transformers import TrainerCallback

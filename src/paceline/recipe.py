@@ -18,9 +18,11 @@ from paceline.schedule import ScheduleSettings
 
 class BatchSettings(Section):
     global_: int | None = setting(
-        None, "samples in one optimizer step over the whole world, whatever its size",
-        alias="global", gt=0,
-    )  # fmt: skip
+        None,
+        "samples in one optimizer step over the whole world, whatever its size",
+        alias="global",
+        gt=0,
+    )
     per_device: int | None = setting(
         None,
         "instead of global: samples per process, so the global batch grows with the world",
@@ -69,9 +71,10 @@ STATES_PER_WEIGHT = {"sgd": 1, "muon": 1, "adam": 2, "adamw": 2}
 
 class OptimizerSettings(Section):
     kind: Literal["sgd", "adam", "adamw", "muon"] = setting(
-        "sgd", "update rule; muon is for networks of convolutions, each followed by a norm",
+        "sgd",
+        "update rule; muon is for networks of convolutions, each followed by a norm",
         fixed=True,
-    )  # fmt: skip
+    )
     momentum: float = setting(0.9, "sgd, muon: momentum", ge=0, lt=1)
     nesterov: bool = setting(True, "sgd: Nesterov's form of momentum")
     beta1: float = setting(0.9, "adam, adamw: decay of the mean", ge=0, lt=1)
@@ -86,9 +89,12 @@ class OptimizerSettings(Section):
     )
     bias_rate: float = setting(1.0, "rate of norms and biases as a multiple of the others'", gt=0)
     average: float = setting(
-        0.0, "decay per step of an exponential average of the weights, used to evaluate; 0 is none",
-        ge=0, lt=1, fixed=True,
-    )  # fmt: skip
+        0.0,
+        "decay per step of an exponential average of the weights, used to evaluate; 0 is none",
+        ge=0,
+        lt=1,
+        fixed=True,
+    )
 
 
 class EvaluateSettings(Section):
@@ -239,14 +245,17 @@ class Cifar10Recipe(Recipe):
         0.0, "share of the target given to all classes alike", ge=0, lt=1
     )
     train_on: Literal["train", "all"] = setting(
-        "train", "all: the validation pictures too, for a last run whose settings are settled",
+        "train",
+        "all: the validation pictures too, for a last run whose settings are settled",
         fixed=True,
-    )  # fmt: skip
+    )
     mirror: bool = setting(False, "evaluate each picture and its mirror image, and average")
     shift: int = setting(
-        0, "evaluate each picture also moved this many pixels up left and down right, and average",
-        ge=0, le=8,
-    )  # fmt: skip
+        0,
+        "evaluate each picture also moved this many pixels up left and down right, and average",
+        ge=0,
+        le=8,
+    )
 
     @field_validator("train_on")
     @classmethod
@@ -261,9 +270,10 @@ class Cifar10Recipe(Recipe):
 
 class TextBatchSettings(BatchSettings):
     by: Literal["tokens", "sentences"] = setting(
-        "tokens", "what a batch is measured in: target tokens (at most so many) or sentences",
+        "tokens",
+        "what a batch is measured in: target tokens (at most so many) or sentences",
         fixed=True,
-    )  # fmt: skip
+    )
 
 
 class TransformerModel(Section):

@@ -61,8 +61,10 @@ class ScheduleSettings(Section):
         if batch is None and info.data.get("scaling", "none") != "none":
             refuse_together(
                 f"{info.data['scaling']} scaling needs the global batch that the rate was chosen "
-                "for, e.g. 128", "scaling", "reference_batch",
-            )  # fmt: skip
+                "for, e.g. 128",
+                "scaling",
+                "reference_batch",
+            )
         return batch
 
 

@@ -172,9 +172,13 @@ def _meeting_place(timeout: timedelta) -> dict[str, Any]:
 def serve_store(address: str, port: int, listener: int, timeout: timedelta) -> TCPStore:
     """A store behind an open file that already listens."""
     return TCPStore(
-        address, port, is_master=True, wait_for_workers=False, timeout=timeout,
+        address,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        timeout=timeout,
         master_listen_fd=listener,
-    )  # fmt: skip
+    )
 
 
 def choose_device(device: str, local_rank: int) -> torch.device:

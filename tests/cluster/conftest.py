@@ -150,8 +150,12 @@ def command() -> Callable[..., Result]:
 
     def run(*words: str, timeout_seconds: float = 120, **environment: str) -> Result:
         return subprocess.run(
-            [sys.executable, "-m", "paceline.cli", *words], capture_output=True, text=True,
-            timeout=timeout_seconds, check=False, env={**os.environ, **environment},
-        )  # fmt: skip
+            [sys.executable, "-m", "paceline.cli", *words],
+            capture_output=True,
+            text=True,
+            timeout=timeout_seconds,
+            check=False,
+            env={**os.environ, **environment},
+        )
 
     return run

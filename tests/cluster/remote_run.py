@@ -17,9 +17,14 @@ from paceline.record.reader import Event, read_events
 from paceline.record.schema import RunDirectory
 
 SETTINGS = [
-    "batch.global=32", "batch.micro=8", "log.every_steps=1", "evaluate.every_steps=null",
-    "evaluate.train_samples=0", "checkpoint.every_steps=5", "device=cpu",
-]  # fmt: skip
+    "batch.global=32",
+    "batch.micro=8",
+    "log.every_steps=1",
+    "evaluate.every_steps=null",
+    "evaluate.train_samples=0",
+    "checkpoint.every_steps=5",
+    "device=cpu",
+]
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -33,8 +38,16 @@ def weights(run: Path) -> str:
 
 def words(data: Path, run: Path, *more: str) -> list[str]:
     settings = [f"data={data}", *SETTINGS, *more]
-    return [sys.executable, "-m", "paceline.cli", "train", "cifar10-tiny", *settings,
-            "--run", str(run)]  # fmt: skip
+    return [
+        sys.executable,
+        "-m",
+        "paceline.cli",
+        "train",
+        "cifar10-tiny",
+        *settings,
+        "--run",
+        str(run),
+    ]
 
 
 @dataclass
@@ -55,9 +68,11 @@ class RemoteRun:
         with output.open("wb") as file:
             process = subprocess.Popen(
                 [*words(data, run, *settings), "--hosts", str(hosts)],
-                env=environment(**changes), stdout=file, stderr=subprocess.STDOUT,
+                env=environment(**changes),
+                stdout=file,
+                stderr=subprocess.STDOUT,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         return cls(RunDirectory(run), process, output)
 
     @property

@@ -96,13 +96,19 @@ def test_wrong_pythons_are_told_each_in_its_way(lab: PracticeLab, tmp_path: Path
     bare = str(lab.shared / "bare/bin/python")
     old = _python_that_says(lab.shared / "old", "sys.version_info = (3, 9, 2, 'final', 0)")
     hosts = lab.write_hosts(
-        tmp_path / "hosts.yaml", 4,
-        node1={"python": bare}, node2={"python": "/nowhere/python"}, node3={"python": str(old)},
-    )  # fmt: skip
+        tmp_path / "hosts.yaml",
+        4,
+        node1={"python": bare},
+        node2={"python": "/nowhere/python"},
+        node3={"python": str(old)},
+    )
     found = {(row.where, row.what): row for row in problems(hosts)}
     assert set(found) == {
-        ("node1", "torch"), ("node1", "paceline"), ("node2", "login"), ("node3", "python"),
-    }  # fmt: skip
+        ("node1", "torch"),
+        ("node1", "paceline"),
+        ("node2", "login"),
+        ("node3", "python"),
+    }
     assert f"{bare} has no torch" in found["node1", "torch"].found
     assert "there is no Python /nowhere/python" in found["node2", "login"].found
     assert "3.9.2" in found["node3", "python"].found

@@ -175,9 +175,12 @@ def test_the_lab_goes_when_the_tests_are_killed(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", str(test)]
     root = Path(__file__).parents[2]
     with subprocess.Popen(
-        words, stdout=subprocess.PIPE, text=True, cwd=tmp_path,
+        words,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(root)},
-    ) as tests:  # fmt: skip
+    ) as tests:
         assert tests.stdout is not None
         directory = Path(next(line for line in tests.stdout if "paceline-test-lab" in line).strip())
         assert lab_state.processes(directory)

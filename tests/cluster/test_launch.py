@@ -21,9 +21,13 @@ Result = subprocess.CompletedProcess[str]
 
 def paceline(*arguments: str, **changes: str) -> Result:
     return subprocess.run(
-        [sys.executable, "-m", "paceline.cli", *arguments], capture_output=True, text=True,
-        timeout=120, check=False, env=environment(**changes),
-    )  # fmt: skip
+        [sys.executable, "-m", "paceline.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=environment(**changes),
+    )
 
 
 def test_four_hosts_train_as_four_processes_on_one(
@@ -91,8 +95,10 @@ def test_a_detached_run_is_listed_followed_and_stopped_with_a_checkpoint(
     assert f"paceline attach {run.path}" in began.stderr
     follower = subprocess.Popen(
         [sys.executable, "-m", "paceline.cli", "attach", str(run.path)],
-        stdout=subprocess.PIPE, text=True, env=environment(**state),
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(**state),
+    )
     until = time.monotonic() + 90
     while not list(run.checkpoints.glob("step-*")) and time.monotonic() < until:
         time.sleep(0.2)

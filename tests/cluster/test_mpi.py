@@ -22,11 +22,26 @@ def mpirun(lab: PracticeLab, num_hosts: int) -> list[str]:
     options = " ".join(ssh_options(hosts[0])).replace('"', "")
     network = hosts[0].private_address.rpartition(".")[0] + ".0/24"
     return [
-        "mpirun", "--allow-run-as-root", "-n", str(num_hosts),
-        "-H", ",".join(host.private_address for host in hosts),
-        "--mca", "plm_rsh_args", options, "--mca", "plm_rsh_no_tree_spawn", "1",
-        "--mca", "oob_tcp_if_include", network, "-x", "OMP_NUM_THREADS", "-x", "PACELINE_PRACTICE",
-    ]  # fmt: skip
+        "mpirun",
+        "--allow-run-as-root",
+        "-n",
+        str(num_hosts),
+        "-H",
+        ",".join(host.private_address for host in hosts),
+        "--mca",
+        "plm_rsh_args",
+        options,
+        "--mca",
+        "plm_rsh_no_tree_spawn",
+        "1",
+        "--mca",
+        "oob_tcp_if_include",
+        network,
+        "-x",
+        "OMP_NUM_THREADS",
+        "-x",
+        "PACELINE_PRACTICE",
+    ]
 
 
 def test_mpirun_trains_on_four_hosts_with_the_bits_of_one(
@@ -34,9 +49,13 @@ def test_mpirun_trains_on_four_hosts_with_the_bits_of_one(
 ) -> None:
     command = [*mpirun(lab, 4), *words(pictures, tmp_path / "run", "steps=12")]
     done = subprocess.run(
-        command, env=environment(PACELINE_PRACTICE=""), capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+        command,
+        env=environment(PACELINE_PRACTICE=""),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert "step 12/12" in done.stderr
     assert weights(tmp_path / "run") == undisturbed(4, 12)
@@ -51,9 +70,12 @@ def test_a_process_that_hangs_under_mpirun_is_named_and_the_job_ends(
     slow = environment(PACELINE_PRACTICE="compute=0.1")
     settings = ("steps=4000", "guard.hang_seconds=6")
     process = subprocess.Popen(
-        [*mpirun(lab, 2), *words(pictures, run, *settings)], env=slow, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        [*mpirun(lab, 2), *words(pictures, run, *settings)],
+        env=slow,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     try:
         wait_for_checkpoint(run, process)
         stop_a_worker(run, rank=1)

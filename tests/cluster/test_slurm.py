@@ -53,9 +53,13 @@ class Slurm:
         self, *words: str, host: str = "node0", **changes: str
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.command(*words, host=host, **changes), capture_output=True, text=True,
-            timeout=120, check=False, env=environment(),
-        )  # fmt: skip
+            self.command(*words, host=host, **changes),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env=environment(),
+        )
 
     def start(self) -> None:
         key = self.folder / "munge.key"
@@ -79,9 +83,11 @@ class Slurm:
         for name in ("state", *(f"spool/{host.name}" for host in hosts)):
             (self.folder / name).mkdir(parents=True)
         text = _CONFIGURATION.format(
-            first=hosts[0].name, first_address=hosts[0].private_address, folder=self.folder,
+            first=hosts[0].name,
+            first_address=hosts[0].private_address,
+            folder=self.folder,
             nodes="\n".join(nodes),
-        )  # fmt: skip
+        )
         (self.folder / "slurm.conf").write_text(text, encoding="utf-8")
 
     def end_daemons(self) -> None:
@@ -121,9 +127,17 @@ def test_the_batch_script_saves_goes_back_into_the_queue_and_goes_on(
     command = words(pictures, run.path, "steps=60")
     train = command.index("train")
     written = slurm(
-        *command[:train], "launch", "slurm", *command[train + 1 :],
-        "--nodes", "2", "--time", "30", "--to", str(script),
-    )  # fmt: skip
+        *command[:train],
+        "launch",
+        "slurm",
+        *command[train + 1 :],
+        "--nodes",
+        "2",
+        "--time",
+        "30",
+        "--to",
+        str(script),
+    )
     assert written.returncode == 0, written.stderr
     assert "to start at" in written.stderr, "Slurm itself has looked at it"
     slow = {"OMP_NUM_THREADS": "1", "PACELINE_PRACTICE": "compute=0.1"}

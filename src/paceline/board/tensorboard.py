@@ -18,9 +18,11 @@ class TensorBoard:
         command = [sys.executable, "-m", "paceline.board.tensorboard"]
         self._process = subprocess.Popen(
             [*command, str(directory), str(self.port)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        )  # fmt: skip
+        )
 
     def address(self) -> str | None:
         """None until it answers, which takes it some seconds."""

@@ -30,9 +30,12 @@ def _add_slurm(kinds: Verbs) -> None:
     slurm.add_argument("--procs", type=count, default=1, help="processes per node")
     slurm.add_argument("--time", default="24:00:00", help="limit of one go (default: 24:00:00)")
     slurm.add_argument(
-        "--option", action="append", default=[], metavar="NAME=VALUE",
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
         help="another option of sbatch, like partition=gpu",
-    )  # fmt: skip
+    )
     slurm.add_argument("--to", type=Path, metavar="FILE", help="write here (default: print)")
     slurm.set_defaults(call=launch_slurm)
 
@@ -80,9 +83,14 @@ def launch_slurm(arguments: argparse.Namespace) -> int:
     if program.name == "__main__.py":  # started as `python -m paceline.cli`
         command = (sys.executable, "-m", "paceline.cli")
     job = SlurmJob(
-        [arguments.recipe, *arguments.settings], str(path.absolute()), arguments.nodes,
-        arguments.procs, arguments.time, arguments.option, command,
-    )  # fmt: skip
+        [arguments.recipe, *arguments.settings],
+        str(path.absolute()),
+        arguments.nodes,
+        arguments.procs,
+        arguments.time,
+        arguments.option,
+        command,
+    )
     text = batch_script(job, loaded)
     if arguments.to is None:
         print(text, end="")

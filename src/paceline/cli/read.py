@@ -13,15 +13,22 @@ _FORMS = {"html": "html", "md": "markdown", "json": "json"}
 def add_readers(verbs: Verbs) -> None:
     report = verbs.add_parser("report", help="where the time went, and what came of it")
     report.add_argument(
-        "runs", nargs="*", type=Path, metavar="run",
+        "runs",
+        nargs="*",
+        type=Path,
+        metavar="run",
         help="a run directory; several to compare them; or the log of another tool",
-    )  # fmt: skip
+    )
     report.add_argument("--lines", type=int, help="only the first lines")
     for form in _FORMS:
         report.add_argument(
-            f"--{form}", nargs="?", type=Path, const=Path(), metavar="FILE",
+            f"--{form}",
+            nargs="?",
+            type=Path,
+            const=Path(),
+            metavar="FILE",
             help=f"write it as a file (default: report.{form} in the run; - prints it)",
-        )  # fmt: skip
+        )
     report.add_argument("--link", help="speed of the hosts' links, like 1Gbit")
     report.add_argument("--price", type=float, help="price of a host for an hour")
     report.set_defaults(call=report_run)

@@ -141,7 +141,11 @@ def _decoded(jpeg: bytes, factor: int) -> Pixels:
         return picture
     height, width = simplejpeg.decode_jpeg_header(jpeg, strict=False)[:2]
     smaller: Pixels = simplejpeg.decode_jpeg(
-        jpeg, "RGB", min_height=-(-height // factor), min_width=-(-width // factor),
-        min_factor=factor, strict=False,
-    )  # fmt: skip
+        jpeg,
+        "RGB",
+        min_height=-(-height // factor),
+        min_width=-(-width // factor),
+        min_factor=factor,
+        strict=False,
+    )
     return smaller

@@ -140,8 +140,15 @@ def _write_tar(task: ShardTask, file: IO[bytes]) -> tuple[str, Index]:
             stem = Path(entry.name).stem.replace(".", "_")
             write(_tar_head(f"{stem}.jpg", num_bytes))
             rows[place] = (
-                at, num_bytes, task.number, entry.crc32, entry.width, entry.height, entry.label, 1,
-            )  # fmt: skip
+                at,
+                num_bytes,
+                task.number,
+                entry.crc32,
+                entry.width,
+                entry.height,
+                entry.label,
+                1,
+            )
             content = os.pread(bucket.fileno(), num_bytes, start)
             if zlib.crc32(content) != entry.crc32:
                 raise _lost(task)

@@ -204,9 +204,14 @@ def _make_vocabulary(work: Work, origin: Origin, training: _Training) -> Path:
         what = "" if work.vocabulary else "at most "
         work.say(f"learning {what}{size:,} pieces from {training.num_lines:,} pairs")
         task = VocabularyTask(
-            training.chunks, training.num_bytes, work.limits, size, not work.vocabulary, work.seed,
+            training.chunks,
+            training.num_bytes,
+            work.limits,
+            size,
+            not work.vocabulary,
+            work.seed,
             model,
-        )  # fmt: skip
+        )
         # apart, so that its memory goes back and Ctrl-C is heard meanwhile
         list(run_all(learn_vocabulary, [task], work.workers_for(training.num_bytes)))
     return model

@@ -161,9 +161,12 @@ class Examination:
 
         def ask(session: Session) -> Facts:
             answer: Facts = session.ask(
-                "facts", _FACTS_SECONDS, data=data, data_home=session.host.data,
+                "facts",
+                _FACTS_SECONDS,
+                data=data,
+                data_home=session.host.data,
                 import_torch=not self._purpose.quick,
-            )  # fmt: skip
+            )
             return answer
 
         question = {"data": None, "data_home": None, "import_torch": False}

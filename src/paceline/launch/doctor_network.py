@@ -127,11 +127,16 @@ def judge_speed(speeds: Mapping[Pair, Facts]) -> list[Row]:
     """A host with no fast way has a slow link; a slow way between fast hosts stands for itself."""
     measured = {p: a["bits_per_second"] for p, a in speeds.items() if "error" not in a}
     rows = [
-        Row(f"{source} -> {target}", "speed", "fail", f"sending failed: {answer['error']}",
-            "the port opens but traffic stops: look for a firewall or an MTU that is too large")
+        Row(
+            f"{source} -> {target}",
+            "speed",
+            "fail",
+            f"sending failed: {answer['error']}",
+            "the port opens but traffic stops: look for a firewall or an MTU that is too large",
+        )
         for (source, target), answer in speeds.items()
         if "error" in answer
-    ]  # fmt: skip
+    ]
     if not measured:
         return rows
     slow_links = _slow_links(measured)

@@ -93,8 +93,11 @@ def gpus() -> list[str]:
     try:
         listed = subprocess.run(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20, check=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=20,
+            check=True,
+        )
     except (OSError, subprocess.SubprocessError):
         return []
     return listed.stdout.decode(errors="replace").split("\n")[:-1]
@@ -105,8 +108,10 @@ def try_import_torch() -> dict[str, Any]:
     try:
         done = subprocess.run(
             [sys.executable, "-c", _IMPORT_TORCH],
-            capture_output=True, timeout=120, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return {"error": "importing torch took more than 120 s"}
     if done.returncode:
@@ -154,9 +159,11 @@ def data_facts(name_or_path: str, home: str | None) -> dict[str, Any]:
         card = json.loads((directory / "card.json").read_text(encoding="utf-8"))
         num_bytes = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
         return {
-            "path": str(directory), "fingerprint": card["fingerprint"],
-            "workload": card["workload"], "bytes": num_bytes,
-        }  # fmt: skip
+            "path": str(directory),
+            "fingerprint": card["fingerprint"],
+            "workload": card["workload"],
+            "bytes": num_bytes,
+        }
     except (OSError, ValueError, KeyError, TypeError) as error:
         missing = isinstance(error, FileNotFoundError)
         return {"path": str(directory), "error": "not there" if missing else str(error)}
@@ -360,10 +367,16 @@ def main() -> None:
     """Questions on standard input until it ends."""
     run_directory, listener = RunDirectory(), Listener()
     answers = {
-        "facts": facts, "resolve": resolve, "clock": clock, "connect": connect, "send": send,
-        "write": run_directory.write, "look": run_directory.look, "clean": run_directory.clean,
+        "facts": facts,
+        "resolve": resolve,
+        "clock": clock,
+        "connect": connect,
+        "send": send,
+        "write": run_directory.write,
+        "look": run_directory.look,
+        "clean": run_directory.clean,
         "listen": listener.listen,
-    }  # fmt: skip
+    }
     # When the way to the doctor breaks, standard input may stay open for hours.
     signal.signal(signal.SIGALRM, lambda *_: sys.exit(1))
     try:

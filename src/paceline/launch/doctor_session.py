@@ -40,9 +40,13 @@ class Session:
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         command = ssh_command(host, [host.python, "-u", "-c", _BOOTSTRAP])
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
             errors="replace",
-        )  # fmt: skip
+        )
         self._lines: queue.Queue[str | None] = queue.Queue()
         assert self._process.stdout is not None  # noqa: S101
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()

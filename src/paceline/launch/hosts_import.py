@@ -88,11 +88,13 @@ def from_ibmcloud(text: str, say: Say) -> list[Entry]:
     states = [(str(m.get("hostname")), _ibm_state(m)) for m in machines]
     return [
         _entry(
-            str(machine.get("hostname")), machine.get("primaryIpAddress"),
-            machine.get("primaryBackendIpAddress"), say,
+            str(machine.get("hostname")),
+            machine.get("primaryIpAddress"),
+            machine.get("primaryBackendIpAddress"),
+            say,
         )
         for machine in _running(machines, states, "RUNNING", "ibmcloud")
-    ]  # fmt: skip
+    ]
 
 
 def _ibm_state(machine: Entry) -> str:

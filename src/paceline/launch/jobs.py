@@ -64,9 +64,12 @@ def detach(words: list[str], run: RunDirectory, say: Say) -> int:
         raise UserError(f"{run.path} is being trained already", f"paceline attach {run.path}")
     with run.launcher_log.open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "paceline.cli", *words], stdin=subprocess.DEVNULL,
-            stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "paceline.cli", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         begin = log.tell()
     _register(run)
     until = time.monotonic() + _START_SECONDS

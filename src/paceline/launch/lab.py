@@ -33,9 +33,18 @@ from paceline.launch.ssh import on_all
 from paceline.units import count_of, format_seconds, parse_link_speed
 
 __all__ = [
-    "Lab", "cut_link", "default_directory", "down", "enter", "mend_link", "power_off", "power_on",
-    "read_lab", "set_link", "up",
-]  # fmt: skip
+    "Lab",
+    "cut_link",
+    "default_directory",
+    "down",
+    "enter",
+    "mend_link",
+    "power_off",
+    "power_on",
+    "read_lab",
+    "set_link",
+    "up",
+]
 
 Say = Callable[[str], None]
 

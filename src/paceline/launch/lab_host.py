@@ -92,10 +92,14 @@ def write_files(lab: Lab, name: str) -> None:
     make_key(folder / "host_key", name)
     (lab.directory / "pam").write_text(_PAM, encoding="ascii")
     text = _SSHD.format(
-        address=lab.address(name), port=SSH_PORT, folder=folder, directory=lab.directory,
-        user=owner_name(), path=os.environ.get("PATH", os.defpath),
+        address=lab.address(name),
+        port=SSH_PORT,
+        folder=folder,
+        directory=lab.directory,
+        user=owner_name(),
+        path=os.environ.get("PATH", os.defpath),
         pam="yes" if Path("/etc/pam.d/sshd").exists() else "no",
-    )  # fmt: skip
+    )
     (folder / "sshd_config").write_text(text, encoding="utf-8")
 
 
@@ -120,10 +124,13 @@ def start(lab: Lab, name: str) -> None:
     """Switch the host on; it answers ssh very soon after."""
     folder = lab.folder(name)
     script = _FIRST_PROCESS.format(
-        folder=shlex.quote(str(folder)), local=shlex.quote(str(lab.local)), name=name,
-        directory=shlex.quote(str(lab.directory)), sshd=sshd_path(),
+        folder=shlex.quote(str(folder)),
+        local=shlex.quote(str(lab.local)),
+        name=name,
+        directory=shlex.quote(str(lab.directory)),
+        sshd=sshd_path(),
         startup=shlex.quote(f"{pwd.getpwuid(owner_id()).pw_dir}/.bashrc"),
-    )  # fmt: skip
+    )
     spaces = ["--net", "--uts", "--ipc", "--mount", "--pid"]
     options = ["--fork", "--kill-child", "--propagation", "private"]
     first = ["taskset", "--cpu-list", cores_of(lab, name), "unshare", *spaces, *options]
@@ -158,9 +165,13 @@ def _start(lab: Lab, name: str, words: list[str], pipe: int) -> subprocess.Popen
     environment |= {MARK: str(lab.directory), HOST_MARK: name}
     with (lab.directory / "log" if name == SWITCH else lab.folder(name) / "log").open("ab") as log:
         return subprocess.Popen(
-            ["setsid", "--fork", *words], env=environment, cwd="/", stdin=pipe, stdout=pipe,
+            ["setsid", "--fork", *words],
+            env=environment,
+            cwd="/",
+            stdin=pipe,
+            stdout=pipe,
             stderr=log,
-        )  # fmt: skip
+        )
 
 
 def kill(lab: Lab, name: str) -> None:

@@ -84,9 +84,11 @@ def read_lab(directory: Path) -> Lab:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         return Lab(
-            directory.absolute(), values["network"], tuple(values["names"]),
+            directory.absolute(),
+            values["network"],
+            tuple(values["names"]),
             values["link_bits_per_second"],
-        )  # fmt: skip
+        )
     except FileNotFoundError as error:
         raise UserError(f"there is no lab in {directory}", "start one: paceline lab up") from error
     except (OSError, ValueError, KeyError, TypeError) as error:

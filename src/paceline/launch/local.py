@@ -55,9 +55,13 @@ def train(job: Job, say: Say) -> int:
         events = EventFile(job.run.launcher_events, attempt)
         environment = speed_environment(job.num_procs)
         events.write(
-            "launch", started=started, command=job.command, num_procs=job.num_procs,
-            num_cores=num_cores(), settings=environment,
-        )  # fmt: skip
+            "launch",
+            started=started,
+            command=job.command,
+            num_procs=job.num_procs,
+            num_cores=num_cores(),
+            settings=environment,
+        )
         code = _run_agent(job, {**environment, **_identity(started, attempt)}, say)
         events.write("exit", code=code)
         events.close()
@@ -106,7 +110,7 @@ def _run_agent(job: Job, environment: dict[str, str], say: Say) -> int:
             [sys.executable, "-m", "paceline.launch.agent", this.text()],
             env={**os.environ, **environment, "PACELINE_STORE": str(store)},
             start_new_session=True,
-        )  # fmt: skip
+        )
         stopper = Stopper(agent, say)
         with caught_by(stopper.on_signal):
             code = agent.wait()

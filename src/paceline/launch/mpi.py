@@ -67,9 +67,14 @@ def train_in_place(job: Job, place: Place, say: Say) -> int:
         settings = speed_environment(place.local_size)
         settings.pop("GLOO_SOCKET_IFNAME", None)  # not settled yet
         events.write(
-            "launch", started=started, command=job.command, num_procs=place.size,
-            num_cores=num_cores(), settings=settings, launcher=place.source,
-        )  # fmt: skip
+            "launch",
+            started=started,
+            command=job.command,
+            num_procs=place.size,
+            num_cores=num_cores(),
+            settings=settings,
+            launcher=place.source,
+        )
         code = _run_worker(job, place, started, attempt, say)
         events.write("exit", code=code)
         events.close()

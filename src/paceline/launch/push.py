@@ -99,9 +99,12 @@ def _push_to(host: Host, order: Order, parcel: Parcel) -> str | None:
         return failure
     extras = f"[{','.join(parcel.extras)}]" if parcel.extras else ""
     install = _INSTALL.format(
-        stamp=parcel.stamp, python=shlex.quote(order.python), constraints=_CONSTRAINTS,
-        options=shlex.join(shlex.split(order.pip_options)), project=shlex.quote(f"code{extras}"),
-    )  # fmt: skip
+        stamp=parcel.stamp,
+        python=shlex.quote(order.python),
+        constraints=_CONSTRAINTS,
+        options=shlex.join(shlex.split(order.pip_options)),
+        project=shlex.quote(f"code{extras}"),
+    )
     answer = run_on(host, ["sh", "-c", locked + install], timeout_seconds=_INSTALL_SECONDS)
     return _failure(answer)
 
@@ -109,9 +112,12 @@ def _push_to(host: Host, order: Order, parcel: Parcel) -> str | None:
 def _send(host: Host, script: str, archive: bytes) -> Answer:
     try:
         done = subprocess.run(
-            ssh_command(host, ["sh", "-c", script]), input=archive, capture_output=True,
-            timeout=_SEND_SECONDS, check=False,
-        )  # fmt: skip
+            ssh_command(host, ["sh", "-c", script]),
+            input=archive,
+            capture_output=True,
+            timeout=_SEND_SECONDS,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return Answer(host, 1, "", f"not sent within {_SEND_SECONDS} s")
     return Answer(host, done.returncode, "", done.stderr.decode(errors="replace"))
@@ -167,8 +173,10 @@ def _files(root: Path) -> Iterator[Path]:
     """What git would keep; without git, everything but what Python and the tools make."""
     listed = subprocess.run(
         ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if listed.returncode == 0:
         names = {Path(name) for name in listed.stdout.split("\0") if name}
     else:

@@ -98,10 +98,14 @@ class Campaign:
         events = EventFile(self.job.run.launcher_events, self.number)
         num_procs = [self._num_procs(link) for link in members]
         events.write(
-            "launch", started=started, command=self.job.command, num_procs=sum(num_procs),
+            "launch",
+            started=started,
+            command=self.job.command,
+            num_procs=sum(num_procs),
             num_cores=sum(link.facts["num_cores"] for link in members),
-            settings={}, hosts=[link.name for link in members],
-        )  # fmt: skip
+            settings={},
+            hosts=[link.name for link in members],
+        )
         note_launch(
             self.job.run,
             self.mission.hosts_file.path,

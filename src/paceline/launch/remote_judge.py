@@ -67,10 +67,16 @@ class RankState:
     @classmethod
     def of(cls, host: str, beat: dict[str, Any]) -> "RankState":
         return cls(
-            host, beat["rank"], beat["step"], beat["phase"], beat["collective"],
-            beat["quiet_seconds"], beat.get("silent_seconds", 0.0), beat["stop_asked"],
+            host,
+            beat["rank"],
+            beat["step"],
+            beat["phase"],
+            beat["collective"],
+            beat["quiet_seconds"],
+            beat.get("silent_seconds", 0.0),
+            beat["stop_asked"],
             beat["ended"],
-        )  # fmt: skip
+        )
 
     @property
     def place(self) -> str:

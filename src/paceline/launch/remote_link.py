@@ -54,10 +54,15 @@ class HostLink:
         self.complaints, self.exit, self.beats = [], None, []
         words = [self.host.python, "-m", "paceline.launch.supervise", self.name, self.hello["run"]]
         self.process = subprocess.Popen(
-            ssh_command(self.host, words), text=True, errors="replace", bufsize=1,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            ssh_command(self.host, words),
+            text=True,
+            errors="replace",
+            bufsize=1,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             start_new_session=True,
-        )  # fmt: skip
+        )
         for stream, what in ((self.process.stdout, self._hear), (self.process.stderr, self._note)):
             arguments = (stream, self.number)
             threading.Thread(target=what, args=arguments, daemon=True).start()

@@ -21,9 +21,14 @@ _STACK_SECONDS = 2.0
 _SETTLED_SECONDS = 3.0
 _STEPPING = (INPUT, COMPUTE, NETWORK, OPTIMIZER)
 _PASSED_ON = (
-    "NCCL_", "GLOO_", "PACELINE_PRACTICE", "PACELINE_LINK", "PACELINE_KERNEL", "OMP_NUM_THREADS",
+    "NCCL_",
+    "GLOO_",
+    "PACELINE_PRACTICE",
+    "PACELINE_LINK",
+    "PACELINE_KERNEL",
+    "OMP_NUM_THREADS",
     "CUDA_VISIBLE_DEVICES",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -116,14 +121,18 @@ class Round:
         for position, link in enumerate(self.members):
             link.exit, link.beats = None, []
             link.send(
-                do="start", round=self.number, recipe=config.to_yaml(config.dump(self.job.recipe)),
-                num_procs=self.num_procs[position], num_hosts=len(self.members),
+                do="start",
+                round=self.number,
+                recipe=config.to_yaml(config.dump(self.job.recipe)),
+                num_procs=self.num_procs[position],
+                num_hosts=len(self.members),
                 first_rank=sum(self.num_procs[:position]),
-                store=f"tcp://{first.host.private_address}:{first.port}", has_store=link is first,
+                store=f"tcp://{first.host.private_address}:{first.port}",
+                has_store=link is first,
                 environment=self._environment(link, link in savers),
                 interface=self.mission.interfaces.get(link.name),
                 seconds_since=time.time() - started,
-            )  # fmt: skip
+            )
         return None
 
     def _environment(self, link: HostLink, saves: bool) -> dict[str, str]:
@@ -211,11 +220,13 @@ class Round:
         states = {state.rank: state for state in states_of([link])}
         rank = told.get("rank")
         return Failure(
-            host=link.name, rank=rank, message=told.get("message", "its torchrun ended silently"),
+            host=link.name,
+            rank=rank,
+            message=told.get("message", "its torchrun ended silently"),
             exit_code=told["exit_code"] if told else ended.get("code", 1),
             memory_kills=ended.get("memory_kills", 0),
             state=states.get(rank) if rank is not None else None,
-        )  # fmt: skip
+        )
 
     def _lost(self, lost: list[HostLink]) -> Outcome:
         places = "; ".join(state.place for state in states_of(lost))
@@ -255,9 +266,10 @@ class Round:
             return
         self.fleet.call_back_the_lost()
         back = [
-            link for link in self.fleet.ready
+            link
+            for link in self.fleet.ready
             if link not in self.members and time.monotonic() - link.since > _SETTLED_SECONDS
-        ]  # fmt: skip
+        ]
         if back and self._last_step[0] > 0:
             self._rejoining = f"{names(back)} is back and joins"
             self._tell_to_stop()

@@ -63,9 +63,12 @@ def ask_slurm(script: Path) -> str | None:
     if shutil.which("sbatch") is None:
         return None
     asked = subprocess.run(
-        ["sbatch", "--test-only", str(script)], capture_output=True, text=True, check=False,
+        ["sbatch", "--test-only", str(script)],
+        capture_output=True,
+        text=True,
+        check=False,
         timeout=60,
-    )  # fmt: skip
+    )
     said = (asked.stderr or asked.stdout).strip()
     if asked.returncode:
         raise UserError(f"Slurm would not take {script}: {said}", "change the options, or --time")

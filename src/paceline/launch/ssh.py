@@ -72,9 +72,14 @@ def run_on(
     """Run to the end and return what came of it; a host that does not answer has code 255."""
     try:
         done = subprocess.run(
-            ssh_command(host, words), input=stdin, capture_output=True, text=True,
-            timeout=timeout_seconds, check=False, errors="replace",
-        )  # fmt: skip
+            ssh_command(host, words),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout_seconds,
+            check=False,
+            errors="replace",
+        )
     except subprocess.TimeoutExpired:
         text = f"no answer within {timeout_seconds:.0f} s"
         return Answer(host, EXIT_SSH_FAILED, "", text)
@@ -86,9 +91,13 @@ def run_on(
 def follow(host: Host, words: Sequence[str], show: Callable[[str], None]) -> int:
     """Run to the end, showing each line of output as it comes; the exit code, 255 if ssh failed."""
     process = subprocess.Popen(
-        ssh_command(host, words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, errors="replace",
-    )  # fmt: skip
+        ssh_command(host, words),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
     assert process.stdout is not None  # noqa: S101
     try:
         with process.stdout:

@@ -71,9 +71,12 @@ class Supervisor:
         self.run.mkdir(parents=True, exist_ok=True)
         self._token.touch()
         self.answer(
-            "hello", hostname=socket.gethostname(), interface=interface_of(self.address),
-            num_cores=num_cores(), num_procs=num_procs_here(),
-        )  # fmt: skip
+            "hello",
+            hostname=socket.gethostname(),
+            interface=interface_of(self.address),
+            num_cores=num_cores(),
+            num_procs=num_procs_here(),
+        )
 
     def do(self, message: Message) -> None:
         what = message["do"]
@@ -121,9 +124,13 @@ class Supervisor:
             [sys.executable, "-m", "paceline.launch.agent", this.text()],
             env={**os.environ, **self._environment(message)},
             pass_fds=[listener.fileno()] if listener else [],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
         if self._listener is not None:
             self._listener.close()
             self._listener = None
@@ -165,9 +172,13 @@ class Supervisor:
         killed = num_out_of_memory_kills() - self._kills_before
         beats = [beat for beat, _ in read_pulses(self._folder)]
         self.answer(
-            "exited", round=number, code=code, failure=failure, beats=beats,
+            "exited",
+            round=number,
+            code=code,
+            failure=failure,
+            beats=beats,
             memory_kills=max(killed, 0),
-        )  # fmt: skip
+        )
 
     def pulse(self) -> None:
         beats = [{**beat, "silent_seconds": age} for beat, age in read_pulses(self._folder)]

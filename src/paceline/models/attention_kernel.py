@@ -30,13 +30,19 @@ class _Plan(ctypes.Structure):
         *(
             (name, ctypes.c_ssize_t)
             for name in (
-                "sentences", "heads", "head_width", "query_room", "key_room", "is_causal",
-                "query_step", "key_step",
+                "sentences",
+                "heads",
+                "head_width",
+                "query_room",
+                "key_room",
+                "is_causal",
+                "query_step",
+                "key_step",
             )
         ),
         ("scale", ctypes.c_float),
         ("drop", Chance),
-    )  # fmt: skip
+    )
 
 
 def can_take(projected: Tensor, key_value: Tensor | None, plan: AttentionPlan) -> bool:
@@ -116,9 +122,13 @@ class _Attend(torch.autograd.Function):
         weights = torch.empty(num_blocks, prepared.query_room, prepared.key_room)
         num_threads, work = _scratch(kernel, prepared)
         kernel.attention_forward(
-            *_addresses(projected, key_value, width), prepared, num_threads, work.data_ptr(),
-            weights.data_ptr(), context.data_ptr(),
-        )  # fmt: skip
+            *_addresses(projected, key_value, width),
+            prepared,
+            num_threads,
+            work.data_ptr(),
+            weights.data_ptr(),
+            context.data_ptr(),
+        )
         ctx.save_for_backward(projected, key_value, weights)
         # `plan` holds the tensors that `prepared` only points at.
         ctx.plan, ctx.prepared = plan, prepared
@@ -136,7 +146,12 @@ class _Attend(torch.autograd.Function):
         to_key_value = torch.empty_like(key_value) if key_value is not None else None
         num_threads, work = _scratch(kernel, prepared)
         kernel.attention_backward(
-            gradient.data_ptr(), *_addresses(projected, key_value, width), weights.data_ptr(),
-            prepared, num_threads, work.data_ptr(), *_addresses(to_projected, to_key_value, width),
-        )  # fmt: skip
+            gradient.data_ptr(),
+            *_addresses(projected, key_value, width),
+            weights.data_ptr(),
+            prepared,
+            num_threads,
+            work.data_ptr(),
+            *_addresses(to_projected, to_key_value, width),
+        )
         return to_projected, to_key_value, None, None

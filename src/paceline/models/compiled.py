@@ -25,8 +25,14 @@ LONGEST_ROW = 2048
 
 # Fast, but NaN stays NaN: a run whose weights are spoilt must be seen to be.
 _FLAGS = (
-    "-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-fopenmp", "-shared", "-fPIC",
-)  # fmt: skip
+    "-O3",
+    "-march=native",
+    "-ffast-math",
+    "-fno-finite-math-only",
+    "-fopenmp",
+    "-shared",
+    "-fPIC",
+)
 
 
 _is_off = False

@@ -132,9 +132,14 @@ class _Winograd(torch.autograd.Function):
         work = torch.empty(kernel.conv_work(shape, 0))
         filters = laid_out(weight)
         kernel.conv_forward(
-            x.data_ptr(), filters.data_ptr(), shape, panels.data_ptr(), work.data_ptr(),
-            y.data_ptr(), address(choices),
-        )  # fmt: skip
+            x.data_ptr(),
+            filters.data_ptr(),
+            shape,
+            panels.data_ptr(),
+            work.data_ptr(),
+            y.data_ptr(),
+            address(choices),
+        )
         ctx.save_for_backward(x, filters, choices)
         ctx.shape = shape
         return y
@@ -152,7 +157,15 @@ class _Winograd(torch.autograd.Function):
         work = torch.empty(kernel.conv_work(shape, 1))
         total = torch.empty(shape.num_points * shape.num_in * shape.num_out)
         kernel.conv_backward(
-            x.data_ptr(), g.data_ptr(), address(choices), filters.data_ptr(), shape,
-            address(panels), work.data_ptr(), address(gx), total.data_ptr(), gw.data_ptr(),
-        )  # fmt: skip
+            x.data_ptr(),
+            g.data_ptr(),
+            address(choices),
+            filters.data_ptr(),
+            shape,
+            address(panels),
+            work.data_ptr(),
+            address(gx),
+            total.data_ptr(),
+            gw.data_ptr(),
+        )
         return gx, gw, None

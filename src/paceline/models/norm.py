@@ -44,9 +44,15 @@ class StepBatchNorm2d(nn.Module):
             )
         # With momentum 1 the kernel writes this micro-batch's own mean and variance, for free.
         output = F.batch_norm(
-            x, self._scratch[0], self._scratch[1], self.weight, self.bias,
-            training=True, momentum=1.0, eps=self.eps,
-        )  # fmt: skip
+            x,
+            self._scratch[0],
+            self._scratch[1],
+            self.weight,
+            self.bias,
+            training=True,
+            momentum=1.0,
+            eps=self.eps,
+        )
         self.pending.add_(self._scratch)
         return output
 

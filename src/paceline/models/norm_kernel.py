@@ -68,10 +68,18 @@ class _NormActivate(torch.autograd.Function):
         out, (mean, var, *kept) = torch.empty_like(x), torch.empty(5, channels)
         added = laid_out(before) if before is not None else None
         kernel.norm_forward(
-            x.data_ptr(), address(added), weight.data_ptr(), bias.data_ptr(), *how,
-            x.numel() // channels, channels, out.data_ptr(), mean.data_ptr(), var.data_ptr(),
+            x.data_ptr(),
+            address(added),
+            weight.data_ptr(),
+            bias.data_ptr(),
+            *how,
+            x.numel() // channels,
+            channels,
+            out.data_ptr(),
+            mean.data_ptr(),
+            var.data_ptr(),
             *[row.data_ptr() for row in kept],
-        )  # fmt: skip
+        )
         ctx.save_for_backward(x, added, mean, *kept)
         ctx.is_smooth = how.is_smooth
         ctx.mark_non_differentiable(mean, var)
@@ -86,8 +94,19 @@ class _NormActivate(torch.autograd.Function):
         g, gx, (gw, gb) = laid_out(g), torch.empty_like(x), torch.empty(2, channels)
         g_before = torch.empty_like(x) if added is not None else None
         kernel.norm_backward(
-            g.data_ptr(), x.data_ptr(), address(added), scale.data_ptr(), shift.data_ptr(),
-            mean.data_ptr(), inv_std.data_ptr(), ctx.is_smooth, x.numel() // channels, channels,
-            address(g_before), gx.data_ptr(), gw.data_ptr(), gb.data_ptr(),
-        )  # fmt: skip
+            g.data_ptr(),
+            x.data_ptr(),
+            address(added),
+            scale.data_ptr(),
+            shift.data_ptr(),
+            mean.data_ptr(),
+            inv_std.data_ptr(),
+            ctx.is_smooth,
+            x.numel() // channels,
+            channels,
+            address(g_before),
+            gx.data_ptr(),
+            gw.data_ptr(),
+            gb.data_ptr(),
+        )
         return gx, g_before, gw, gb, None

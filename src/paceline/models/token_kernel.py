@@ -111,9 +111,15 @@ def relu_drop_gradients(gradient: Tensor, result: Tensor, scale: float) -> tuple
     to_values, parts = torch.empty_like(result), torch.empty(_NUM_PARTS, width)
     to_bias = torch.empty(width)
     _loaded().relu_drop_backward(
-        gradient.data_ptr(), result.data_ptr(), result.numel() // width, width, scale,
-        to_values.data_ptr(), parts.data_ptr(), to_bias.data_ptr(),
-    )  # fmt: skip
+        gradient.data_ptr(),
+        result.data_ptr(),
+        result.numel() // width,
+        width,
+        scale,
+        to_values.data_ptr(),
+        parts.data_ptr(),
+        to_bias.data_ptr(),
+    )
     return to_values, to_bias
 
 
@@ -124,7 +130,12 @@ def smoothed_rows_(
     nll, all_classes = torch.empty(2, len(logits))
     targets = targets.contiguous()
     _loaded().smoothed_rows(
-        logits.data_ptr(), targets.data_ptr(), *logits.shape, smoothing, wants_gradient,
-        nll.data_ptr(), all_classes.data_ptr(),
-    )  # fmt: skip
+        logits.data_ptr(),
+        targets.data_ptr(),
+        *logits.shape,
+        smoothing,
+        wants_gradient,
+        nll.data_ptr(),
+        all_classes.data_ptr(),
+    )
     return nll.sum(), all_classes.sum()

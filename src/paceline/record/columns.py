@@ -30,9 +30,20 @@ from paceline.record.schema import PHASES, UNEXPLAINED, RunDirectory
 Numbers = NDArray[np.float64]
 
 _FIELDS = (
-    "attempt", "time", "step", "num_steps", "loss", "rate", "num_units", "seconds",
-    "cpu_seconds", "epochs", "gradient_norm", "reduced_bytes", "num_lost",
-)  # fmt: skip
+    "attempt",
+    "time",
+    "step",
+    "num_steps",
+    "loss",
+    "rate",
+    "num_units",
+    "seconds",
+    "cpu_seconds",
+    "epochs",
+    "gradient_norm",
+    "reduced_bytes",
+    "num_lost",
+)
 _OTHERS = ("collective_bytes", "num_step_seconds")
 _PLACE = {name: number for number, name in enumerate((*_FIELDS, *_OTHERS, *PHASES))}
 _WHEN_ABSENT = {name: 0.0 if name in ("cpu_seconds", "num_lost") else math.nan for name in _FIELDS}
@@ -298,15 +309,17 @@ def _sums(steps: StepColumns) -> list[Event]:
     for number in np.unique(steps["attempt"]).tolist():
         own = steps.where(steps["attempt"] == number)
         totals = own.phases.sum(axis=0)
-        found.append({
-            "kind": "steps",
-            "attempt": int(number),
-            "time": float(own["time"].max()),
-            "step": int(own["step"].max()),
-            "num_steps": int(own.total("num_steps")),
-            "phases": {name: float(s) for name, s in zip(PHASES, totals, strict=True) if s},
-            "num_lost": int(own.total("num_lost")),
-        })  # fmt: skip
+        found.append(
+            {
+                "kind": "steps",
+                "attempt": int(number),
+                "time": float(own["time"].max()),
+                "step": int(own["step"].max()),
+                "num_steps": int(own.total("num_steps")),
+                "phases": {name: float(s) for name, s in zip(PHASES, totals, strict=True) if s},
+                "num_lost": int(own.total("num_lost")),
+            }
+        )
     return found
 
 

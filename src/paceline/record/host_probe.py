@@ -100,8 +100,11 @@ def _limited_to(interface: str) -> float | None:
     with suppress(OSError, subprocess.SubprocessError, UserError):
         shown = subprocess.run(
             [tc, "qdisc", "show", "dev", interface],
-            capture_output=True, text=True, timeout=5, check=True,
-        ).stdout  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        ).stdout
         rate = re.search(r"\btbf\b.* rate (\S+bit)\b", shown)
         return parse_link_speed(rate.group(1)) if rate else None
     return None

@@ -25,9 +25,10 @@ def cost(summary: Summary) -> Answer:
     wall, idle = summary.story.wall_seconds, idle_seconds(summary)
     host_hours = summary.num_hosts * wall / 3600
     figures: dict[str, Any] = {
-        "host_hours": host_hours, "num_hosts": summary.num_hosts,
+        "host_hours": host_hours,
+        "num_hosts": summary.num_hosts,
         "idle_host_hours": summary.num_hosts * idle / 3600,
-    }  # fmt: skip
+    }
     energy = energy_kwh(summary)
     if energy is not None:
         figures["device_kwh"] = energy
@@ -41,10 +42,13 @@ def cost(summary: Summary) -> Answer:
     if energy is None:
         missing = "; ".join(filter(None, [missing, "power, which only NVIDIA devices tell"]))
     return Answer(
-        "cost", QUESTIONS["cost"], sentence, figures,
+        "cost",
+        QUESTIONS["cost"],
+        sentence,
+        figures,
         "wall time of all attempts, failed ones too, times hosts and their price per hour",
         missing,
-    )  # fmt: skip
+    )
 
 
 def _energy(energy: float | None) -> str:

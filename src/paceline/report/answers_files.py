@@ -16,10 +16,11 @@ def data(summary: Summary) -> Answer:
     card = summary.data
     if card is None:
         return Answer(
-            "data", QUESTIONS["data"],
+            "data",
+            QUESTIONS["data"],
             f"Not known here: the data '{summary.settings.get('data')}' is not on this machine.",
             missing="the data's card.json; set PACELINE_DATA to where the data lies",
-        )  # fmt: skip
+        )
     counts = card.train_counts or card.num_by_split
     shown = [f"{count:,} {name}" for name, count in counts.items()]
     others = [f"{n:,} {split}" for split, n in card.num_by_split.items() if split != "train"]
@@ -32,10 +33,13 @@ def data(summary: Summary) -> Answer:
     if card.is_other:
         sentence += " It has been prepared anew since: the run was trained on something else."
     figures: dict[str, Any] = {
-        "total_bytes": card.total_bytes, "train": card.train_counts,
-        "num_by_split": card.num_by_split, "epochs": epochs, "is_stand_in": card.is_stand_in,
+        "total_bytes": card.total_bytes,
+        "train": card.train_counts,
+        "num_by_split": card.num_by_split,
+        "epochs": epochs,
+        "is_stand_in": card.is_stand_in,
         "is_other": card.is_other,
-    }  # fmt: skip
+    }
     return Answer(
         "data", QUESTIONS["data"], sentence, figures, f"the data card in {card.directory}"
     )
@@ -58,11 +62,15 @@ def checkpoint(summary: Summary) -> Answer:
         figures |= _cost_figures(summary)
     missing = "" if held else "a checkpoint; checkpoint.every_steps says when one is saved"
     return Answer(
-        "checkpoint", QUESTIONS["checkpoint"], " ".join(parts), figures,
+        "checkpoint",
+        QUESTIONS["checkpoint"],
+        " ".join(parts),
+        figures,
         "sizes from the manifest; the loop's standing still from its clock; "
         "writing and hashing go on in a thread beside it",
-        missing, _save_less(summary),
-    )  # fmt: skip
+        missing,
+        _save_less(summary),
+    )
 
 
 def _num_parameters(summary: Summary, held: CheckpointContents) -> int:

@@ -59,12 +59,16 @@ def busy(summary: Summary) -> Answer:
     if achieved and peak:
         figures |= {"peak_flops": peak, "share_of_peak": of_peak}
     return Answer(
-        "busy", QUESTIONS["busy"], _busy_sentence(summary, share, what, of_peak), figures,
+        "busy",
+        QUESTIONS["busy"],
+        _busy_sentence(summary, share, what, of_peak),
+        figures,
         "the operating system's (or the driver's) counters every few seconds on each host; "
         "operations counted once per unit, against a plain product of matrices timed in every "
         "process at the start",
-        _busy_missing(share, achieved, peak), _busier(summary, of_peak),
-    )  # fmt: skip
+        _busy_missing(share, achieved, peak),
+        _busier(summary, of_peak),
+    )
 
 
 def _busy_sentence(summary: Summary, share: float, what: str, of_peak: float) -> str:
@@ -151,15 +155,19 @@ def network(summary: Summary) -> Answer:
         return Answer("network", ask, "No step was recorded.", missing="steps")
     if summary.world_size == 1:
         return Answer(
-            "network", ask, "No: it was one process, which has nobody to wait for.",
-            {"share": 0.0, "step_seconds": found.step_seconds}, _HOW_PHASES,
-        )  # fmt: skip
+            "network",
+            ask,
+            "No: it was one process, which has nobody to wait for.",
+            {"share": 0.0, "step_seconds": found.step_seconds},
+            _HOW_PHASES,
+        )
     share = summary.times.per_step(NETWORK) / found.step_seconds
     figures: dict[str, Any] = {
-        "share": share, "step_seconds": found.step_seconds,
+        "share": share,
+        "step_seconds": found.step_seconds,
         "without_network_seconds": found.without_network_seconds,
         "share_without_stragglers": found.shares.get(NETWORK, 0.0),
-    }  # fmt: skip
+    }
     link_figures, link_text, missing = _link_use(summary)
     is_it = "Yes" if found.word == NETWORK else "No"
     fastest = found.without_network_seconds
@@ -170,9 +178,13 @@ def network(summary: Summary) -> Answer:
         f"({times_as_fast(found.step_seconds, fastest)}).{_waited_for(summary)}{link_text}"
     )
     return Answer(
-        "network", ask, sentence, figures | link_figures, _HOW_PHASES + "; traffic from the "
-        "interface's own counters", missing,
-    )  # fmt: skip
+        "network",
+        ask,
+        sentence,
+        figures | link_figures,
+        _HOW_PHASES + "; traffic from the interface's own counters",
+        missing,
+    )
 
 
 def _waited_for(summary: Summary) -> str:
@@ -203,9 +215,11 @@ def _link_use(summary: Summary) -> tuple[dict[str, Any], str, str]:
             "or processes that are not ready together."
         )
     figures = {
-        "sent_bytes_per_step": per_step, "link_bits_per_second": link,
-        "wire_seconds_per_step": wire_seconds, "link_share": share,
-    }  # fmt: skip
+        "sent_bytes_per_step": per_step,
+        "link_bits_per_second": link,
+        "wire_seconds_per_step": wire_seconds,
+        "link_share": share,
+    }
     return figures, text, ""
 
 
@@ -227,9 +241,11 @@ def input_(summary: Summary) -> Answer:
     if chosen and chosen[-1].get("text"):
         sentence += f" The loader's own note: {chosen[-1]['text']}."
     figures = {
-        "share": share, "step_seconds": found.step_seconds,
-        "without_input_seconds": fastest, "loader_workers": workers,
-    }  # fmt: skip
+        "share": share,
+        "step_seconds": found.step_seconds,
+        "without_input_seconds": fastest,
+        "loader_workers": workers,
+    }
     return Answer("input", ask, sentence, figures, _HOW_PHASES)
 
 

@@ -12,9 +12,11 @@ def rate(summary: Summary) -> Answer:
         schedule = ScheduleSettings.model_validate(summary.settings.get("schedule", {}))
     except ValueError:
         return Answer(
-            "rate", ask, "Not known: the recipe's schedule cannot be read.",
+            "rate",
+            ask,
+            "Not known: the recipe's schedule cannot be read.",
             missing="a valid `schedule` in recipe.yaml",
-        )  # fmt: skip
+        )
     steps = max(int(summary.settings.get("steps", 1)), 1)
     scale = batch_scale(schedule, batch) if (batch := global_batch(summary)) else 1.0
     highest, where = peak(schedule, steps)
@@ -23,14 +25,19 @@ def rate(summary: Summary) -> Answer:
     text = in_words(schedule, steps, scale)
     sentence = f"{text[0].upper()}{text[1:]}. {_rate_means(summary, now / highest, where)}"
     return Answer(
-        "rate", ask, sentence,
+        "rate",
+        ask,
+        sentence,
         {
-            "policy": schedule.policy, "peak_rate": highest * scale, "peak_step": where,
-            "rate_at_end": now * scale, "share_of_peak_at_end": now / highest,
+            "policy": schedule.policy,
+            "peak_rate": highest * scale,
+            "peak_step": where,
+            "rate_at_end": now * scale,
+            "share_of_peak_at_end": now / highest,
             "plot": sparkline(plan, 48),
         },
         "the recipe's formula, which training follows step by step",
-    )  # fmt: skip
+    )
 
 
 def _rate_means(summary: Summary, share: float, where: int) -> str:

@@ -64,9 +64,11 @@ def duration(summary: Summary) -> Answer:
     wall = summary.story.wall_seconds
     if not wall:
         return Answer(
-            "duration", QUESTIONS["duration"], "Nothing was timed: the run has no events.",
+            "duration",
+            QUESTIONS["duration"],
+            "Nothing was timed: the run has no events.",
             missing="an attempt that started; `paceline train` writes one",
-        )  # fmt: skip
+        )
     parts, idle = booked(summary), idle_seconds(summary)
     num_steps = int(summary.curves.total("num_steps"))
     training_and_saves = parts["training"] + parts["checkpoint"] + parts["evaluation"]
@@ -77,12 +79,14 @@ def duration(summary: Summary) -> Answer:
     if num_steps:
         figures["seconds_per_1000_steps"] = per_1000
     return Answer(
-        "duration", QUESTIONS["duration"], _duration_sentence(summary, parts, idle, per_1000),
+        "duration",
+        QUESTIONS["duration"],
+        _duration_sentence(summary, parts, idle, per_1000),
         figures,
         "every process books each moment to one phase by a clock that nobody can set; "
         "the first process is told here",
         remedy=_evaluate_less(summary, parts, wall),
-    )  # fmt: skip
+    )
 
 
 def _duration_sentence(
@@ -115,9 +119,11 @@ def step(summary: Summary) -> Answer:
     times = summary.step_times
     if times is None:
         return Answer(
-            "step", QUESTIONS["step"], "No step was recorded.",
+            "step",
+            QUESTIONS["step"],
+            "No step was recorded.",
             missing="at least one line of steps in the events of the first process",
-        )  # fmt: skip
+        )
     slow = _slowest(summary)
     unit = plural(str(summary.facts.get("unit", "unit")))
     spread = (times.high_seconds - times.low_seconds) / max(times.median_seconds, 1e-12)
@@ -127,17 +133,24 @@ def step(summary: Summary) -> Answer:
         f"The slowest took {format_seconds(times.slowest_seconds)}{slow['text']}."
     )
     return Answer(
-        "step", QUESTIONS["step"], sentence,
+        "step",
+        QUESTIONS["step"],
+        sentence,
         {
-            "median_seconds": times.median_seconds, "low_seconds": times.low_seconds,
-            "high_seconds": times.high_seconds, "spread": spread,
-            "slowest_seconds": times.slowest_seconds, "slowest_step": slow.get("step"),
-            "slowest_phase": slow.get("phase"), "num_steps": times.num_steps,
-            "units_per_second": times.units_per_second, "unit": unit,
+            "median_seconds": times.median_seconds,
+            "low_seconds": times.low_seconds,
+            "high_seconds": times.high_seconds,
+            "spread": spread,
+            "slowest_seconds": times.slowest_seconds,
+            "slowest_step": slow.get("step"),
+            "slowest_phase": slow.get("phase"),
+            "num_steps": times.num_steps,
+            "units_per_second": times.units_per_second,
+            "unit": unit,
         },
         "a clock around every step of the first process; evaluations and saves between steps are "
         "not in it",
-    )  # fmt: skip
+    )
 
 
 def _slowest(summary: Summary) -> dict[str, Any]:

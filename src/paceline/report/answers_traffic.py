@@ -66,20 +66,25 @@ def traffic(summary: Summary) -> Answer:
     measured, predicted = sent_per_step(summary), predicted_per_step(summary)
     ratio = measured / predicted if measured and predicted else math.nan
     figures: dict[str, Any] = {
-        "measured_bytes_per_step": measured, "predicted_bytes_per_step": predicted,
+        "measured_bytes_per_step": measured,
+        "predicted_bytes_per_step": predicted,
         "reduced_bytes_per_step": reduced_per_step(summary),
-        "world_size": summary.world_size, "num_hosts": summary.num_hosts,
-    }  # fmt: skip
+        "world_size": summary.world_size,
+        "num_hosts": summary.num_hosts,
+    }
     if math.isfinite(ratio):
         figures["ratio"] = ratio
     missing = "" if measured is not None else MISSING_PROBES
     return Answer(
-        "traffic", ask, _traffic_sentence(summary, measured, predicted), figures,
+        "traffic",
+        ask,
+        _traffic_sentence(summary, measured, predicted),
+        figures,
         "the interface's own counters between the first and the last step, divided by the steps; "
         "the prediction is that of a ring all-reduce, 2 (N-1)/N of the gradients per process"
         + (", all of which the loopback interface counts" if summary.num_hosts == 1 else ""),
         missing,
-    )  # fmt: skip
+    )
 
 
 def _traffic_sentence(summary: Summary, measured: float | None, predicted: float | None) -> str:

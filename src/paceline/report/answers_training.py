@@ -44,13 +44,15 @@ def trained(summary: Summary) -> Answer:
     figures |= _trend_figures("loss", loss_trend, summary.step)
     target, told = _target(summary)
     return Answer(
-        "trained", QUESTIONS["trained"], " ".join(filter(None, [sentence, told])),
+        "trained",
+        QUESTIONS["trained"],
+        " ".join(filter(None, [sentence, told])),
         figures | target,
         "the slope of the last third of the curve (median of all pairwise slopes) against the "
         "scatter around it",
         "" if state == "diverged" else _what_is_missing(summary, score_trend, loss_trend),
         _train_on(summary, state),
-    )  # fmt: skip
+    )
 
 
 def _state(summary: Summary, score: Trend | None, loss: Trend | None) -> tuple[str, str]:
@@ -293,10 +295,14 @@ def _overfitting_unknown(
             f"({validation[lowest]:.4f}) and is {validation[-1]:.4f} at the end"
         )
     return Answer(
-        "overfitting", QUESTIONS["overfitting"], f"{text}.{best[1]}", best[0], how,
+        "overfitting",
+        QUESTIONS["overfitting"],
+        f"{text}.{best[1]}",
+        best[0],
+        how,
         "scores of a part of the training data: evaluate.train_samples above 0, and at least two "
         "evaluations",
-    )  # fmt: skip
+    )
 
 
 def best_checkpoint(summary: Summary) -> tuple[dict[str, Any], str]:

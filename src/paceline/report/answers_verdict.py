@@ -20,12 +20,15 @@ def verdict(summary: Summary) -> Answer:
     if found.straggler is not None:
         figures["straggler"] = vars(found.straggler)
     return Answer(
-        "verdict", QUESTIONS["verdict"], sentence(found), figures,
+        "verdict",
+        QUESTIONS["verdict"],
+        sentence(found),
+        figures,
         f"a bottleneck is what would save at least {percent(LEAST_SHARE)} of the loop if it took "
         "no time; waiting for one late process is told apart from the network",
         f"a clearer picture: {found.why_unclear}" if found.word == "unclear" else "",
         remedy(summary),
-    )  # fmt: skip
+    )
 
 
 def sentence(found: Verdict) -> str:

@@ -169,12 +169,18 @@ def histogram(title: str, x_axis: Axis, values: Numbers, num_bins: int = 40) -> 
     counts, edges = np.histogram(np.minimum(known, high), bins=num_bins, range=(low, high))
     frame = Frame(low, high, 0.0, 1.05 * float(counts.max()))
     bars = "".join(
-        _bar(frame, float(edges[i]), float(edges[i + 1]), (0.0, float(counts[i])), 0,
-             f"{counts[i]:,} steps from {x_axis.shown(float(edges[i]))} to "
-             f"{x_axis.shown(float(edges[i + 1]))}" + (" or more" if i == num_bins - 1 else ""))
+        _bar(
+            frame,
+            float(edges[i]),
+            float(edges[i + 1]),
+            (0.0, float(counts[i])),
+            0,
+            f"{counts[i]:,} steps from {x_axis.shown(float(edges[i]))} to "
+            f"{x_axis.shown(float(edges[i + 1]))}" + (" or more" if i == num_bins - 1 else ""),
+        )
         for i in range(num_bins)
         if counts[i]
-    )  # fmt: skip
+    )
     grid = _grid(frame, x_axis, Axis("steps", lambda value: f"{value:,.0f}"))
     return _picture(title, grid + bars, [("steps", 0)])
 
@@ -210,12 +216,18 @@ def stacked(title: str, x_axis: Axis, y_axis: Axis, edges: Numbers, layers: Sequ
     for layer in shown:
         tops = bottoms + np.nan_to_num(layer.values)
         bars += "".join(
-            _bar(frame, float(edges[i]), float(edges[i + 1]), (bottoms[i], tops[i]), layer.colour,
-                 f"{layer.name}: {y_axis.shown(float(layer.values[i]))} up to {x_axis.label} "
-                 f"{x_axis.shown(float(edges[i + 1]))}")
+            _bar(
+                frame,
+                float(edges[i]),
+                float(edges[i + 1]),
+                (bottoms[i], tops[i]),
+                layer.colour,
+                f"{layer.name}: {y_axis.shown(float(layer.values[i]))} up to {x_axis.label} "
+                f"{x_axis.shown(float(edges[i + 1]))}",
+            )
             for i in range(len(tops))
             if tops[i] > bottoms[i]
-        )  # fmt: skip
+        )
         bottoms = tops
     names = [(layer.name, layer.colour) for layer in shown]
     return _picture(title, _grid(frame, x_axis, y_axis) + bars, names)

@@ -37,10 +37,18 @@ def render_answers(heading: list[str], found: list[Answer]) -> str:
 def render_comparison(compared: Comparison) -> str:
     rows = [f"| {' | '.join(row)} |" for row in compared.table]
     rule = "|" + "---|" * len(compared.table[0])
-    return "\n".join([
-        "# " + " against ".join(compared.runs), "", *rows[:1], rule, *rows[1:], "",
-        *(f"- {text}" for text in compared.sentences), "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "# " + " against ".join(compared.runs),
+            "",
+            *rows[:1],
+            rule,
+            *rows[1:],
+            "",
+            *(f"- {text}" for text in compared.sentences),
+            "",
+        ]
+    )
 
 
 def _verdict(found: list[Answer]) -> Iterator[str]:

@@ -147,9 +147,13 @@ def answer_lines(found: list[Answer]) -> Iterator[str]:
 
 def _wrapped(text: str, first: str, rest: str) -> list[str]:
     return wrap(
-        text, _WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False,
+        text,
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
         break_on_hyphens=False,
-    )  # fmt: skip
+    )
 
 
 def _machine(summary: Summary) -> Iterator[str]:

@@ -21,8 +21,19 @@ _PER_UNITS = 1000
 _MOST_POINTS = 200
 _MOST_GAIN = 1.15
 """Times perfect scaling: caches may help a little, but not more than that."""
-_NOT_SPEED = ("about", "seed", "steps", "log", "guard", "target", "evaluate", "schedule",
-              "label_smoothing", "batch.global", "batch.per_device")  # fmt: skip
+_NOT_SPEED = (
+    "about",
+    "seed",
+    "steps",
+    "log",
+    "guard",
+    "target",
+    "evaluate",
+    "schedule",
+    "label_smoothing",
+    "batch.global",
+    "batch.per_device",
+)
 _SOFTWARE = ("paceline", "python", "libraries", "platform", "settings")
 _HARDWARE = ("device_name", "num_cores", "memory_bytes")
 
@@ -125,10 +136,13 @@ def _judge(first: Summary, other: Summary, speeds: tuple[Speed, Speed]) -> dict[
     if not (base.step_seconds and now.step_seconds):
         return {"run": now.run, "sentences": [f"{now.run} or {base.run} has no steps to compare."]}
     if base.unit != now.unit:
-        return {"run": now.run, "sentences": [
-            f"{now.run} counts {plural(now.unit)}, {base.run} counts {plural(base.unit)}: they "
-            "cannot be compared."
-        ]}  # fmt: skip
+        return {
+            "run": now.run,
+            "sentences": [
+                f"{now.run} counts {plural(now.unit)}, {base.run} counts {plural(base.unit)}: they "
+                "cannot be compared."
+            ],
+        }
     ratio = now.units_per_second / base.units_per_second
     more = now.world_size / base.world_size
     others = what_differs(first, other)

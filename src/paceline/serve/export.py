@@ -203,9 +203,13 @@ def _table(own: RunTranslator, order: Order, check: Check | None, num_bytes: int
     kind = "fp32" if order.quantize == "none" else order.quantize
     rows = [
         ("", "run, fp32", f"exported, {kind}", ""),
-        ("size on disk", format_bytes(run_bytes), format_bytes(num_bytes),
-         f"{num_bytes / run_bytes:.2f} times"),
-    ]  # fmt: skip
+        (
+            "size on disk",
+            format_bytes(run_bytes),
+            format_bytes(num_bytes),
+            f"{num_bytes / run_bytes:.2f} times",
+        ),
+    ]
     if check:
         rows += _rows_of(check)
     lines = [f"{name:<22}{run:>12}{exported:>20}{note:>14}" for name, run, exported, note in rows]
@@ -220,11 +224,15 @@ def _rows_of(check: Check) -> list[tuple[str, str, str, str]]:
     run_speed, speed = check.run_sentences_per_second, check.exported_sentences_per_second
     same = f"{check.num_same:,} of {check.num_sentences:,}"
     return [
-        (f"BLEU, beam {check.beam}", f"{check.run_bleu:.2f}", f"{check.exported_bleu:.2f}",
-         f"{check.exported_bleu - check.run_bleu:+.2f}"),
+        (
+            f"BLEU, beam {check.beam}",
+            f"{check.run_bleu:.2f}",
+            f"{check.exported_bleu:.2f}",
+            f"{check.exported_bleu - check.run_bleu:+.2f}",
+        ),
         ("sentences/s", f"{run_speed:,.1f}", f"{speed:,.1f}", f"{speed / run_speed:.2f} times"),
         ("same translation", "", same, ""),
-    ]  # fmt: skip
+    ]
 
 
 def _parser() -> argparse.ArgumentParser:

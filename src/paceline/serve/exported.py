@@ -70,8 +70,9 @@ class Card:
             card = json.loads(path.read_text(encoding="utf-8"))
             if card["version"] > CARD_VERSION:
                 raise UserError(f"{path} was written by a newer Paceline", "update this one")
-            return cls(Search(**card["decode"]), card["longest_seen"], card["step"],
-                       card["num_rows"])  # fmt: skip
+            return cls(
+                Search(**card["decode"]), card["longest_seen"], card["step"], card["num_rows"]
+            )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"{path} cannot be read: {type(error).__name__} {error}", "export the run again"
@@ -139,14 +140,21 @@ class ExportedTranslator:
         patience = _PATIENCE if search.beam > 1 else 1
         pending = [
             self._model.translate_batch(
-                [self._named(sources[n]) for n in batch], asynchronous=True, return_scores=True,
-                beam_size=search.beam, patience=patience, num_hypotheses=search.beam * patience,
-                length_penalty=_NO_PENALTY, suppress_sequences=task.forbidden,
-                max_decoding_length=max(task.limits[n] for n in batch), min_decoding_length=0,
-                max_input_length=0, return_end_token=True,
+                [self._named(sources[n]) for n in batch],
+                asynchronous=True,
+                return_scores=True,
+                beam_size=search.beam,
+                patience=patience,
+                num_hypotheses=search.beam * patience,
+                length_penalty=_NO_PENALTY,
+                suppress_sequences=task.forbidden,
+                max_decoding_length=max(task.limits[n] for n in batch),
+                min_decoding_length=0,
+                max_input_length=0,
+                return_end_token=True,
             )
             for batch in task.batches
-        ]  # fmt: skip
+        ]
         results = [result.result() for futures in pending for result in futures]
         numbers = [n for batch in task.batches for n in batch]
         return {n: self._read(result) for n, result in zip(numbers, results, strict=True)}
@@ -169,9 +177,12 @@ class ExportedTranslator:
         """Log probabilities among all pieces, also those that the search was not to say."""
         flat = [(n, one) for n, results in found.items() for one in results]
         scored = self._model.score_batch(
-            [self._named(sources[n]) for n, _ in flat], [self._named(one.ids) for _, one in flat],
-            max_batch_size=BATCH_TOKENS, batch_type="tokens", max_input_length=0,
-        )  # fmt: skip
+            [self._named(sources[n]) for n, _ in flat],
+            [self._named(one.ids) for _, one in flat],
+            max_batch_size=BATCH_TOKENS,
+            batch_type="tokens",
+            max_input_length=0,
+        )
         rescored: dict[int, list[Found]] = {n: [] for n in found}
         for (n, one), result in zip(flat, scored, strict=True):
             log_probs = result.log_probs[: len(one.ids) + one.is_complete]

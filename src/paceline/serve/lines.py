@@ -30,8 +30,10 @@ _BLANKS = re.compile("[\t\r]")
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 # A capitalised word of at most three letters before a full stop is a title more often than an end.
-_SENTENCE_END = re.compile(r"(?<!\b[A-Z]\.)(?<!\b[A-Z][a-z]\.)(?<!\b[A-Z][a-z][a-z]\.)"
-                           r"(?<=[.!?\u2026])[\"'\u201d\u2019»)]*(\s+)(?=[^\sa-z])")  # fmt: skip
+_SENTENCE_END = re.compile(
+    r"(?<!\b[A-Z]\.)(?<!\b[A-Z][a-z]\.)(?<!\b[A-Z][a-z][a-z]\.)"
+    r"(?<=[.!?\u2026])[\"'\u201d\u2019»)]*(\s+)(?=[^\sa-z])"
+)
 
 
 @dataclass(frozen=True)

@@ -114,9 +114,11 @@ class CheckpointSaver:
             return
         num_bytes = sum(path.stat().st_size for path in final.iterdir())
         self._note(
-            "checkpoint", step=snapshot.step, num_bytes=num_bytes,
+            "checkpoint",
+            step=snapshot.step,
+            num_bytes=num_bytes,
             write_seconds=round(time.perf_counter() - began, 6),
-        )  # fmt: skip
+        )
 
     def _write_patiently(self, snapshot: Snapshot) -> Path:
         """Shared storage that goes away for a while comes back; meanwhile nothing may be written

@@ -114,9 +114,11 @@ class Input:
             return
         plan = plan_step(self.workload, progress.position, self.world)
         self._limits = limits_for(
-            self._source.largest_batch_bytes, len(plan.mine), cores_of_process(),
+            self._source.largest_batch_bytes,
+            len(plan.mine),
+            cores_of_process(),
             memory_of_process(),
-        )  # fmt: skip
+        )
         if self._asked == 0:
             return
         self.num_workers = self._asked or min(_FIRST_WORKERS, self._limits.num_workers)
@@ -233,10 +235,14 @@ class Input:
     def _note_input(self, step: int, rates: tuple[float, float], text: str, is_limit: bool) -> None:
         loader, model = rates
         self._note(
-            "input", step=step, loader_workers=self.num_workers,
-            units_per_second_loader=round(loader, 3), units_per_second_model=round(model, 3),
-            is_limit=is_limit, text=text,
-        )  # fmt: skip
+            "input",
+            step=step,
+            loader_workers=self.num_workers,
+            units_per_second_loader=round(loader, 3),
+            units_per_second_model=round(model, 3),
+            is_limit=is_limit,
+            text=text,
+        )
 
 
 def coming_indices(

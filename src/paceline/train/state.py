@@ -90,9 +90,11 @@ def build_optimizer(settings: OptimizerSettings, network: nn.Module) -> torch.op
         return Muon(groups, lr=1.0, momentum=settings.momentum)
     if settings.kind == "sgd":
         return torch.optim.SGD(
-            groups, lr=1.0, momentum=settings.momentum,
+            groups,
+            lr=1.0,
+            momentum=settings.momentum,
             nesterov=settings.nesterov and settings.momentum > 0,
-        )  # fmt: skip
+        )
     kind = torch.optim.Adam if settings.kind == "adam" else torch.optim.AdamW
     betas = (settings.beta1, settings.beta2)
     # One pass over the weights instead of ten. Elsewhere torch's own choice is as good.

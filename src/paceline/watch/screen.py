@@ -13,13 +13,29 @@ from paceline.units import format_bytes, format_count, format_seconds, plural
 from paceline.watch.live import RECENT_SECONDS, LiveRun, Rank
 
 _COLOURS = {
-    "start-up": 90, "input": 33, "compute": 32, "network": 31, "optimizer": 36,
-    "evaluate": 34, "checkpoint": 35, "restart": 91, "shut-down": 90, "unexplained": 37,
-}  # fmt: skip
+    "start-up": 90,
+    "input": 33,
+    "compute": 32,
+    "network": 31,
+    "optimizer": 36,
+    "evaluate": 34,
+    "checkpoint": 35,
+    "restart": 91,
+    "shut-down": 90,
+    "unexplained": 37,
+}
 _LETTERS = {
-    "start-up": "s", "input": "i", "compute": "c", "network": "n", "optimizer": "o",
-    "evaluate": "e", "checkpoint": "k", "restart": "r", "shut-down": "d", "unexplained": "?",
-}  # fmt: skip
+    "start-up": "s",
+    "input": "i",
+    "compute": "c",
+    "network": "n",
+    "optimizer": "o",
+    "evaluate": "e",
+    "checkpoint": "k",
+    "restart": "r",
+    "shut-down": "d",
+    "unexplained": "?",
+}
 _COLOURING = re.compile(r"(\x1b\[[0-9;]*m)")
 _SPARKS = "▁▂▃▄▅▆▇█"
 _MOST_RANKS = 16

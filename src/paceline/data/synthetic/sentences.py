@@ -194,13 +194,22 @@ def _passive(draw: Draw) -> tuple[str, str]:
     time = draw.pick(times) if draw.below(2) else NOTHING
     negation = ("not", "nicht") if draw.below(6) == 0 else NOTHING
     english = joined(
-        thing.english, (WAS if is_past else BE)[thing.agreement], negation[0],
-        verb.english_participle, verb.particle, f"by {agent.english}", time[0],
-    )  # fmt: skip
+        thing.english,
+        (WAS if is_past else BE)[thing.agreement],
+        negation[0],
+        verb.english_participle,
+        verb.particle,
+        f"by {agent.english}",
+        time[0],
+    )
     german = joined(
-        thing.german, (WURDE if is_past else WERDEN)[thing.agreement], time[1], negation[1],
-        with_preposition("von", agent.german), verb.participle,
-    )  # fmt: skip
+        thing.german,
+        (WURDE if is_past else WERDEN)[thing.agreement],
+        time[1],
+        negation[1],
+        with_preposition("von", agent.german),
+        verb.participle,
+    )
     return f"{english}.", f"{german}."
 
 
@@ -228,9 +237,14 @@ def _request(draw: Draw) -> tuple[str, str]:
     verb, complement = draw_predicate(draw, Phrase("you", "Sie", 2), False, 0)
     english = joined("please", verb.english, complement.english)
     german = joined(
-        "bitte", verb.infinitive, "Sie", complement.pronouns,
-        complement.objects, complement.late, verb.prefix,
-    )  # fmt: skip
+        "bitte",
+        verb.infinitive,
+        "Sie",
+        complement.pronouns,
+        complement.objects,
+        complement.late,
+        verb.prefix,
+    )
     return f"{english}!", f"{german}!"
 
 

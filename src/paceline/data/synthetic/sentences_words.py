@@ -139,9 +139,17 @@ def _verb(line: str) -> Verb:
     pasts = (past, past, past_plural)
     takes_sein = words[4:] == ["s"]
     return Verb(
-        *english, particle, preposition, infinitive, present, pasts,
-        participle, takes_sein, prefix, is_reflexive,
-    )  # fmt: skip
+        *english,
+        particle,
+        preposition,
+        infinitive,
+        present,
+        pasts,
+        participle,
+        takes_sein,
+        prefix,
+        is_reflexive,
+    )
 
 
 def _adjective(line: str) -> Adjective:
@@ -569,9 +577,27 @@ cheap billig cheaper billiger
 """)
 
 NAMES: Final = (
-    "Anna", "Peter", "Maria", "Paul", "Laura", "Martin", "Julia", "David", "Sarah", "Daniel",
-    "Clara", "Robert", "Emma", "Simon", "Nina", "Oliver", "Eva", "Felix", "Lena", "Jakob",
-)  # fmt: skip
+    "Anna",
+    "Peter",
+    "Maria",
+    "Paul",
+    "Laura",
+    "Martin",
+    "Julia",
+    "David",
+    "Sarah",
+    "Daniel",
+    "Clara",
+    "Robert",
+    "Emma",
+    "Simon",
+    "Nina",
+    "Oliver",
+    "Eva",
+    "Felix",
+    "Lena",
+    "Jakob",
+)
 
 CITIES: Final = _phrases("""
 Berlin = Berlin

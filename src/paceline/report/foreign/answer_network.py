@@ -112,16 +112,20 @@ def network(run: ForeignRun) -> Answer:
     share = network_share(run)
     if ring is None or step_seconds is None:
         return Answer(
-            "network", question, f"{_why_no_ring(run)}{_at_most(run)}",
+            "network",
+            question,
+            f"{_why_no_ring(run)}{_at_most(run)}",
             missing=_missing_for_ring(run),
-        )  # fmt: skip
+        )
     if share is None or run.link_bits_per_second is None:
         return Answer(
-            "network", question,
+            "network",
+            question,
             f"It cannot be told from the log alone: {format_bytes(ring.sent_bytes)} leave each "
             f"host in every step of {format_seconds(step_seconds)}.{_at_most(run)}",
-            {"predicted_bytes_per_step": ring.sent_bytes}, missing=_GIVE_LINK,
-        )  # fmt: skip
+            {"predicted_bytes_per_step": ring.sent_bytes},
+            missing=_GIVE_LINK,
+        )
     seconds = min(ring.seconds(run.link_bits_per_second), step_seconds)
     figures = {
         "network_share": min(share, 1.0),
@@ -137,10 +141,14 @@ def network(run: ForeignRun) -> Answer:
         f"{format_seconds(step_seconds - seconds)}, if computing hid none of it"
     )
     return Answer(
-        "network", question, sentence + ".", figures, how="predicted for a ring all-reduce",
+        "network",
+        question,
+        sentence + ".",
+        figures,
+        how="predicted for a ring all-reduce",
         missing="waiting that was measured, and how much of it computing hid; "
         "`paceline train` records both",
-    )  # fmt: skip
+    )
 
 
 def _at_most(run: ForeignRun) -> str:
@@ -164,11 +172,12 @@ def verdict(run: ForeignRun) -> Answer:
     if INPUT in known and run.world == 1:
         share = 1 - known[INPUT]
         return Answer(
-            "verdict", question,
+            "verdict",
+            question,
             f"Verdict: compute. {percent(share)} of the step is not input wait.",
             {"verdict": COMPUTE, "share": share},
             remedy="a faster device, a smaller model, or lower precision (`precision=bf16`)",
-        )  # fmt: skip
+        )
     return _unclear(run, known)
 
 
@@ -204,9 +213,10 @@ def _unclear(run: ForeignRun, known: dict[str, float]) -> Answer:
         lacking.append("the speed of the link (`--link`)" if ring_of(run) else "what it sent")
     told = ", ".join(f"{name} {percent(share)}" for name, share in known.items())
     return Answer(
-        "verdict", QUESTIONS["verdict"],
+        "verdict",
+        QUESTIONS["verdict"],
         f"Verdict: unclear. {f'Known is: {told} of the step. ' if told else ''}"
         f"The log does not tell {' nor '.join(lacking) or 'more'}.",
         {"verdict": UNCLEAR, **{f"{name}_share": share for name, share in known.items()}},
         missing=f"{' and '.join(lacking)}; `paceline train` measures every phase of a step",
-    )  # fmt: skip
+    )

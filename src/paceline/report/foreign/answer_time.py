@@ -46,10 +46,14 @@ def duration(run: ForeignRun) -> Answer:
         )
     how = run.wall_how or "the printed times of all steps, and of the start-up, added up"
     return Answer(
-        "duration", question, sentence + ".", figures, how=how,
+        "duration",
+        question,
+        sentence + ".",
+        figures,
+        how=how,
         missing="checkpoints and restarts are not told apart in this log; "
         "`paceline train` books every second to a phase",
-    )  # fmt: skip
+    )
 
 
 def _parts_of_duration(run: ForeignRun, wall: float) -> str:
@@ -71,9 +75,11 @@ def step(run: ForeignRun) -> Answer:
     typical = typical_step_seconds(run)
     if typical is None:
         return Answer(
-            "step", question, "The log does not tell how long a step took.",
+            "step",
+            question,
+            "The log does not tell how long a step took.",
             missing="a time per step; the PyTorch ImageNet example prints one as `Time`",
-        )  # fmt: skip
+        )
     values = [seconds for _, seconds in times.curve.points]
     figures: dict[str, Any] = {
         "median_seconds": typical,
@@ -113,11 +119,12 @@ def input_wait(run: ForeignRun) -> Answer:
     share, mean = run.step_times.input_share, run.step_times.mean_seconds
     if share is None or mean is None:
         return Answer(
-            "input", question,
+            "input",
+            question,
             "The log does not tell how long a step waited for its batch.",
             missing="the time from the end of a step to the next batch (`Data` in the PyTorch "
             "ImageNet example, `data_time` elsewhere); `paceline train` measures it always",
-        )  # fmt: skip
+        )
     rest = mean * (1 - share)
     figures = {
         "input_share": share,

@@ -37,10 +37,13 @@ def trained(run: ForeignRun) -> Answer:
         figures["loss_change_for_10_percent_more"] = loss_trend.gain(0.1 * run.step)
         figures["loss_noise"] = loss_trend.noise
     return Answer(
-        "trained", question, " ".join(filter(None, sentences)), figures,
+        "trained",
+        question,
+        " ".join(filter(None, sentences)),
+        figures,
         how=f"slope of the last {percent(_LAST_SHARE)} of the training loss against its noise",
         missing=_missing_for_trained(run),
-    )  # fmt: skip
+    )
 
 
 def end_of(curve: Curve) -> Trend | None:
@@ -140,15 +143,20 @@ def overfitting(run: ForeignRun) -> Answer:
         sentence, figures = _by_score(run)
     else:
         return Answer(
-            "overfitting", question, "The log does not tell: it holds no scores on other data.",
+            "overfitting",
+            question,
+            "The log does not tell: it holds no scores on other data.",
             missing="a validation loss or score, at several steps",
-        )  # fmt: skip
+        )
     return Answer(
-        "overfitting", question, sentence, figures,
+        "overfitting",
+        question,
+        sentence,
+        figures,
         how="validation against what was printed while training",
         missing="a training loss measured in the same way as the validation loss (without dropout "
         "and augmentation); `paceline train` measures it on a part of the training data",
-    )  # fmt: skip
+    )
 
 
 def _by_loss(run: ForeignRun) -> tuple[str, dict[str, Any]]:
@@ -156,8 +164,10 @@ def _by_loss(run: ForeignRun) -> tuple[str, dict[str, Any]]:
     best_step, best = min(points, key=lambda point: point[1])
     last_step, last = points[-1]
     figures: dict[str, Any] = {
-        "best_step": best_step, "best_validation_loss": best, "last_validation_loss": last,
-    }  # fmt: skip
+        "best_step": best_step,
+        "best_validation_loss": best,
+        "last_validation_loss": last,
+    }
     beside = ""
     if run.training_loss:
         training = value_near(run.training_loss.points, last_step)
@@ -180,8 +190,12 @@ def _by_score(run: ForeignRun) -> tuple[str, dict[str, Any]]:
     (first_step, first), (last_step, last) = curve.points[0], curve.points[-1]
     best_step, best = max(curve.points, key=lambda point: point[1])
     figures: dict[str, Any] = {
-        "measure": name, "best_step": best_step, "best": best, "first": first, "last": last,
-    }  # fmt: skip
+        "measure": name,
+        "best_step": best_step,
+        "best": best,
+        "first": first,
+        "last": last,
+    }
     beside = ""
     if training := run.training_scores.get(name):
         then = value_near(training.points, last_step)
@@ -211,13 +225,17 @@ def rate(run: ForeignRun) -> Answer:
     if policy := run.config.get("lr_policy"):
         given = run.config.get("lr_policy_params")
         return Answer(
-            "rate", question, f"Its configuration names the policy {policy} with {given}.",
+            "rate",
+            question,
+            f"Its configuration names the policy {policy} with {given}.",
             missing="what that gives at each step: log the rate",
-        )  # fmt: skip
+        )
     return Answer(
-        "rate", question, "The log does not tell the learning rate.",
+        "rate",
+        question,
+        "The log does not tell the learning rate.",
         missing="the rate as a printed value or a scalar named `lr` or `learning_rate`",
-    )  # fmt: skip
+    )
 
 
 def _by_schedule(run: ForeignRun, schedule: ScheduleSettings, question: str) -> Answer:
@@ -243,9 +261,12 @@ def _by_schedule(run: ForeignRun, schedule: ScheduleSettings, question: str) -> 
     else:
         sentence += f"At the last step, {run.step:,}, it was {share}."
     return Answer(
-        "rate", question, sentence[0].upper() + sentence[1:], figures,
+        "rate",
+        question,
+        sentence[0].upper() + sentence[1:],
+        figures,
         how="computed from the printed configuration",
-    )  # fmt: skip
+    )
 
 
 def _by_curve(run: ForeignRun, question: str) -> Answer:

@@ -117,10 +117,14 @@ def _data(run: ForeignRun) -> Answer:
         seen = format_count(run.global_batch * run.step)
         sentences.append(f"{seen} samples were drawn in {run.step:,} steps.")
     return Answer(
-        "data", question, " ".join(sentences) or "The log does not tell.", figures,
-        how=run.batch_how, missing="bytes, lines or pictures, tokens: look at the files; "
+        "data",
+        question,
+        " ".join(sentences) or "The log does not tell.",
+        figures,
+        how=run.batch_how,
+        missing="bytes, lines or pictures, tokens: look at the files; "
         "`paceline data` writes a card with them",
-    )  # fmt: skip
+    )
 
 
 def _training_files(run: ForeignRun) -> list[str]:
@@ -154,11 +158,14 @@ def _checkpoint(run: ForeignRun) -> Answer:
             )
             remedy = "save more often (`save_checkpoint_steps`; here `checkpoint.every_steps=1000`)"
     return Answer(
-        "checkpoint", question, " ".join(sentences) or "The log does not tell.", figures,
+        "checkpoint",
+        question,
+        " ".join(sentences) or "The log does not tell.",
+        figures,
         missing="the files themselves, and how long a save held the steps up; "
         "`paceline checkpoint RUN` lists them file by file",
         remedy=remedy,
-    )  # fmt: skip
+    )
 
 
 def _cost(run: ForeignRun) -> Answer:
@@ -172,9 +179,12 @@ def _cost(run: ForeignRun) -> Answer:
         return Answer("cost", question, "The log holds no times.", missing="how long it took")
     if not run.price_per_hour:
         return Answer(
-            "cost", question, f"{host_hours:,.1f} host-hours ({hosts}).", figures,
+            "cost",
+            question,
+            f"{host_hours:,.1f} host-hours ({hosts}).",
+            figures,
             missing="the price of a host-hour: give it, e.g. `--price 3.06`",
-        )  # fmt: skip
+        )
     cost = host_hours * run.price_per_hour
     figures |= {"price_per_hour": run.price_per_hour, "cost": cost}
     sentence = f"{cost:,.2f} for {host_hours:,.1f} host-hours ({hosts})"

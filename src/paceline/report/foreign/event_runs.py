@@ -21,8 +21,23 @@ _SPLIT_DIRECTORY = re.compile(
     r"(?:^|[^a-z])(?:train|training|train_inner|val|valid|validation|eval|evaluation|test|dev)"
     r"(?:[^a-z]|$)"
 )
-_PLAIN_LOSS = {"loss", "total", "step", "epoch", "batch", "train", "training", "inner", "val",
-               "valid", "validation", "eval", "evaluation", "test", "dev"}  # fmt: skip
+_PLAIN_LOSS = {
+    "loss",
+    "total",
+    "step",
+    "epoch",
+    "batch",
+    "train",
+    "training",
+    "inner",
+    "val",
+    "valid",
+    "validation",
+    "eval",
+    "evaluation",
+    "test",
+    "dev",
+}
 _PAUSE = 5.0
 """A gap of so many median steps is not a step."""
 

@@ -34,10 +34,20 @@ _DEVICE = re.compile(r"Use GPU: (\d+)")
 _WALL = re.compile(r"^\s*(?:Wall time:|real\b)\s*(.+)")
 _CPU = re.compile(r"^\s*CPU times:.*total:\s*(.+)")
 _INTERESTING = (
-    "Epoch", "Test", "@1", "lr", "LR", "earning", " time", "CPU", "real", "=> ", "Use GPU",
+    "Epoch",
+    "Test",
+    "@1",
+    "lr",
+    "LR",
+    "earning",
+    " time",
+    "CPU",
+    "real",
+    "=> ",
+    "Use GPU",
     "Namespace(",
     *HINTS,
-)  # fmt: skip
+)
 """One of these is in every line that says something: most of a long log is progress bars, and
 looking for plain words is ten times faster than for patterns."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|ms|m|s)")

@@ -13,9 +13,18 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _VALIDATION = {"val", "valid", "validation", "eval", "evaluation", "test", "testing", "dev"}
 _TRAINING = {"train", "training"}
 _SCORES = {
-    "bleu": "BLEU", "chrf": "chrF", "accuracy": "accuracy", "acc": "accuracy", "top": "top-",
-    "prec": "top-", "f": "F", "map": "mAP", "miou": "mIoU", "rouge": "ROUGE", "auc": "AUC",
-}  # fmt: skip
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "accuracy": "accuracy",
+    "acc": "accuracy",
+    "top": "top-",
+    "prec": "top-",
+    "f": "F",
+    "map": "mAP",
+    "miou": "mIoU",
+    "rouge": "ROUGE",
+    "auc": "AUC",
+}
 _ORDER = ("BLEU", "chrF", "top-1", "accuracy")
 _STRAY = {"scale", "grad", "gradient", "norm", "weight", "ratio", "lowest", "best"}
 """Words that make 'loss' something else: 'loss_scale', 'best loss so far'."""
