@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.pictures import Speed, compare, progress, speed_of_peer, speed_of_run
-from paceline.data import imagenet, shards
+from paceline.tasks.imagenet import shards
+from paceline.tasks.imagenet.preparation import prepare as imagenet
 
 WARM_UP_STEPS = 2
 

@@ -26,9 +26,9 @@ import simplejpeg
 import torch
 from PIL import Image
 
-from paceline.data import decode
-from paceline.data.ahead import ReadAhead
 from paceline.data.order import generator
+from paceline.data.readahead import ReadAhead
+from paceline.tasks.imagenet import decode
 
 SIZE, SMALLEST_SHARE = 224, 0.08
 SAMPLE = Path(__file__).parents[2] / "shared" / "data" / "imagenet-sample"

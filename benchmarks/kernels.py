@@ -17,14 +17,14 @@ from statistics import median
 import torch
 import torch.nn.functional as F
 
-from paceline.launch.speed import num_cores, speed_environment
+from paceline.machine.tuning import num_cores, speed_environment
 from paceline.models import compiled
-from paceline.models.fastnet import FastNet
-from paceline.models.imagenet_resnet import ImagenetResNet
 from paceline.models.norm import take_statistics
-from paceline.models.resnet import CifarResNet
 from paceline.models.sizes import named_shape
 from paceline.models.transformer import Transformer
+from paceline.tasks.cifar10.fastnet import FastNet
+from paceline.tasks.cifar10.resnet import CifarResNet
+from paceline.tasks.imagenet.resnet import ImagenetResNet
 
 Step = Callable[[], None]
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.plain_loop import train_and_tell, with_plain_norms
-from paceline.data import cifar10
-from paceline.models.resnet import CifarResNet
+from paceline.tasks.cifar10 import prepare as cifar10
+from paceline.tasks.cifar10.resnet import CifarResNet
 
 WARM_UP_STEPS = 3
 

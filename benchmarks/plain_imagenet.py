@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.plain_loop import train_and_tell, with_plain_norms
-from paceline.data import shards
-from paceline.models.imagenet_resnet import ImagenetResNet
+from paceline.tasks.imagenet import shards
+from paceline.tasks.imagenet.resnet import ImagenetResNet
 
 WARM_UP_STEPS = 2
 MEAN = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)

@@ -28,9 +28,9 @@ from pathlib import Path
 
 import psutil
 
-from paceline.data import nmt_stand_in
-from paceline.data.nmt import Options, prepare
-from paceline.data.vocabulary import MODEL_NAME, Vocabulary
+from paceline.tasks.nmt.preparation.prepare import Options, prepare
+from paceline.tasks.nmt.standin import corpus as nmt_stand_in
+from paceline.tasks.nmt.vocabulary import MODEL_NAME, Vocabulary
 
 _SAMPLE_SECONDS = 0.02
 _GIGABYTE = 1e9

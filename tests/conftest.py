@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.data import cifar10
-from paceline.data.synthetic import pictures as drawing
+from paceline.tasks.cifar10 import prepare as cifar10
+from paceline.tasks.cifar10 import standin as drawing
 
 Result = subprocess.CompletedProcess[str]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.data.synthetic import pictures as drawing
+from paceline.tasks.cifar10 import standin as drawing
 from tests.conftest import CommandLine, Result
 
 

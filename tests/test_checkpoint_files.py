@@ -388,7 +388,7 @@ def test_a_flipped_bit_in_a_header_is_an_error_for_the_user(tmp_path: Path, offs
 
 
 def saver(run: RunDirectory, noted: list[dict[str, Any]]) -> Any:
-    from paceline.train.checkpoint import CheckpointSaver
+    from paceline.train.save import CheckpointSaver
 
     def note(kind: str, **fields: Any) -> None:
         hidden = [p.name for p in run.checkpoints.glob(".*")] if run.checkpoints.is_dir() else []
@@ -400,7 +400,7 @@ def saver(run: RunDirectory, noted: list[dict[str, Any]]) -> Any:
 def snapshot(step: int, best_step: int | None = None) -> Any:
     import torch
 
-    from paceline.train.checkpoint import Snapshot
+    from paceline.train.save import Snapshot
 
     weights = {"w": torch.ones(3)}
     return Snapshot(step, best_step, {stored.WEIGHTS: weights, stored.OPTIMIZER: weights}, {})

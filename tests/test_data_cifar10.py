@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from paceline.data import cifar10
 from paceline.data.archive import extract
 from paceline.data.card import read_card, write_card
 from paceline.data.places import data_directory, data_home
-from paceline.data.synthetic import pictures
 from paceline.errors import UserError
+from paceline.tasks.cifar10 import prepare as cifar10
+from paceline.tasks.cifar10 import standin as pictures
 
 NUM_TRAIN, NUM_TEST = 500, 100
 BATCHES = ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"]
@@ -428,7 +428,7 @@ HARMFUL = {
     "a file": (Harm(open, "harm.txt", "w"), "io.open"),
     "an array from a file": (Harm(np.load, "harm.npy"), "numpy.load"),
     "an array of objects": (np.array([{}, None]), "an array of type"),
-    "a function of ours": (Harm(cifar10.prepare, "web"), "paceline.data.cifar10.prepare"),
+    "a function of ours": (Harm(cifar10.prepare, "web"), "paceline.tasks.cifar10.prepare.prepare"),
 }
 
 

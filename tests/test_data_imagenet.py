@@ -14,14 +14,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from paceline.data import imagenet, shards
 from paceline.data.card import read_card, sha256_file
-from paceline.data.imagenet_matlab import NotMatlabError, read_matlab
-from paceline.data.imagenet_pictures import BrokenPictureError, plain_picture
 from paceline.data.places import data_directory
-from paceline.data.synthetic import photos_archives
-from paceline.data.synthetic.photos_matlab import matlab_file
 from paceline.errors import UserError
+from paceline.tasks.imagenet import shards
+from paceline.tasks.imagenet.preparation import prepare as imagenet
+from paceline.tasks.imagenet.preparation.matlab import NotMatlabError, read_matlab
+from paceline.tasks.imagenet.preparation.pictures import BrokenPictureError, plain_picture
+from paceline.tasks.imagenet.standin import archives as photos_archives
+from paceline.tasks.imagenet.standin.matlab import matlab_file
 
 REAL_SAMPLE = Path(__file__).parents[2] / "shared" / "data" / "imagenet-sample"
 
@@ -92,7 +93,9 @@ def test_it_lands_where_recipes_look_for_it(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_preparing_never_imports_torch(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from paceline.data import imagenet\n"
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from paceline.tasks.imagenet.preparation import prepare as imagenet\n"
         f"options = imagenet.Options(num_pictures=2)\n"
         f"to = imagenet.prepare('stand-in', Path({str(tmp_path / 'data')!r}), options, print)\n"
         "sys.exit('torch' in sys.modules)"
@@ -220,7 +223,9 @@ def test_the_command_line_takes_all_options_and_prints_where_it_went(tmp_path: P
 
 def prepare_in_a_process(archives: Path, to: Path) -> "subprocess.Popen[bytes]":
     code = (
-        "import sys; from pathlib import Path; from paceline.data import imagenet\n"
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from paceline.tasks.imagenet.preparation import prepare as imagenet\n"
         "options = imagenet.Options(shard_bytes=40_000, num_threads=2)\n"
         "imagenet.prepare(sys.argv[1], Path(sys.argv[2]), options, print)"
     )
@@ -286,8 +291,8 @@ def test_what_a_killed_process_wrote_after_its_last_entry_does_not_count(
 INTERRUPTED_AFTER_SEVEN = """
 import os, sys
 from pathlib import Path
-from paceline.data import imagenet
-from paceline.data.imagenet_journal import Journal
+from paceline.tasks.imagenet.preparation import prepare as imagenet
+from paceline.tasks.imagenet.preparation.journal import Journal
 commit = Journal.commit
 def commit_or_die(self, entry):
     if len(self.entries) == 7:

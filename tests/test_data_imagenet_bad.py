@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from paceline.data import imagenet, shards
 from paceline.data.card import read_card
-from paceline.data.synthetic import photos, photos_archives
-from paceline.data.synthetic.photos_matlab import matlab_file
 from paceline.errors import UserError
+from paceline.tasks.imagenet import shards
+from paceline.tasks.imagenet.preparation import prepare as imagenet
+from paceline.tasks.imagenet.standin import archives as photos_archives
+from paceline.tasks.imagenet.standin import photos
+from paceline.tasks.imagenet.standin.matlab import matlab_file
 
 TRAIN = "ILSVRC2012_img_train.tar"
 VALIDATION = "ILSVRC2012_img_val.tar"

@@ -25,14 +25,15 @@ import numpy as np
 import psutil
 import pytest
 
-from paceline.data import nmt_sources, nmt_stand_in
 from paceline.data.fetch import Source
-from paceline.data.nmt import Options, Pairs, open_split, prepare
-from paceline.data.nmt_pieces import token_type
-from paceline.data.synthetic import sentences
-from paceline.data.text import index_lines
-from paceline.data.vocabulary import MODEL_NAME, Vocabulary
 from paceline.errors import UserError
+from paceline.tasks.nmt.preparation import sources as nmt_sources
+from paceline.tasks.nmt.preparation.pieces import token_type
+from paceline.tasks.nmt.preparation.prepare import Options, Pairs, open_split, prepare
+from paceline.tasks.nmt.preparation.text import index_lines
+from paceline.tasks.nmt.standin import corpus as nmt_stand_in
+from paceline.tasks.nmt.standin import sentences
+from paceline.tasks.nmt.vocabulary import MODEL_NAME, Vocabulary
 
 REAL_DATA = Path(
     os.environ.get("PACELINE_REAL_DATA", Path(__file__).parents[2] / "shared" / "data")
@@ -566,7 +567,7 @@ def test_chunks_start_where_their_lines_start(
 PROGRAM = """
 import os, signal, sys
 from pathlib import Path
-from paceline.data.nmt import Options, prepare
+from paceline.tasks.nmt.preparation.prepare import Options, prepare
 
 def say(text):
     if text.startswith(sys.argv[2]):

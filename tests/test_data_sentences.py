@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from paceline.data.synthetic import sentences
-from paceline.data.synthetic.sentences import pair, pairs
-from paceline.data.synthetic.sentences_words import number_words
+from paceline.tasks.nmt.standin import sentences
+from paceline.tasks.nmt.standin.sentences import pair, pairs
+from paceline.tasks.nmt.standin.words import number_words
 
 SOME = list(pairs(3, "train", 0, 20_000))
 
@@ -39,7 +39,7 @@ def test_a_pair_depends_on_seed_split_and_number_alone() -> None:
 
 
 def test_another_process_composes_the_same() -> None:
-    program = "from paceline.data.synthetic.sentences import pair; print(pair(3, 'train', 99))"
+    program = "from paceline.tasks.nmt.standin.sentences import pair; print(pair(3, 'train', 99))"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

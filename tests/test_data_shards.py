@@ -15,10 +15,12 @@ import pytest
 import simplejpeg
 from PIL import Image
 
-from paceline.data import imagenet, shards
 from paceline.data.card import read_card
-from paceline.data.synthetic import photos, photos_archives
 from paceline.errors import UserError
+from paceline.tasks.imagenet import shards
+from paceline.tasks.imagenet.preparation import prepare as imagenet
+from paceline.tasks.imagenet.standin import archives as photos_archives
+from paceline.tasks.imagenet.standin import photos
 
 Say = Callable[[str], None]
 SMALL_SHARDS = imagenet.Options(shard_bytes=100_000, num_threads=2)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from paceline.data.synthetic.sentences import pairs
-from paceline.data.vocabulary import MODEL_NAME, Vocabulary, train_model
 from paceline.errors import UserError
+from paceline.tasks.nmt.standin.sentences import pairs
+from paceline.tasks.nmt.vocabulary import MODEL_NAME, Vocabulary, train_model
 
 LINES = [line for both in pairs(0, "train", 0, 2000) for line in both]
 REAL_DATA = Path(
@@ -121,7 +121,7 @@ def test_what_a_foreign_model_lacks_gets_numbers_after_its_pieces() -> None:
 
 def test_no_torch_is_needed() -> None:
     program = (
-        "import sys, paceline.data.vocabulary, paceline.data.nmt;"
+        "import sys, paceline.tasks.nmt.vocabulary, paceline.tasks.nmt.preparation.prepare;"
         "sys.exit('torch' in sys.modules or 'sacrebleu' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

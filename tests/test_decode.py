@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from paceline.data import decode
 from paceline.data.order import generator
-from paceline.data.synthetic import photos
+from paceline.tasks.imagenet import decode
+from paceline.tasks.imagenet.standin import photos
 
 TOLERANCE = {"decoded whole": (50.0, 0.5), "shrunk by the decoder": (38.0, 2.5)}
 """For every picture: decibels (PSNR) reached against the reference transform, and the grey levels

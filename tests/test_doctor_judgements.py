@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from paceline.launch import doctor_hosts, doctor_network
-from paceline.launch.doctor import Diagnosis, render, rounds
-from paceline.launch.doctor_rows import Row, merged
-from paceline.launch.hosts import Host
+from paceline.doctor import hosts as doctor_hosts
+from paceline.doctor import network as doctor_network
+from paceline.doctor.examination import Diagnosis, render, rounds
+from paceline.doctor.rows import Row, merged
+from paceline.hosts.file import Host
 
 HERE = {"python": "3.11.7", "torch": "2.13.0", "paceline": "0.1.0", "code": "abc"}
 

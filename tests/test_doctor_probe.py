@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from paceline.launch import doctor_probe
-from paceline.launch.doctor_session import _BOOTSTRAP
+from paceline.doctor import probe as doctor_probe
+from paceline.doctor.session import _BOOTSTRAP
 
 
 class Probe:

@@ -4,13 +4,13 @@ import subprocess
 import sys
 
 from paceline import recipe
-from paceline.launch.doctor_sizes import sizes_of
+from paceline.doctor.sizes import sizes_of
 
 
 def test_a_transformer_is_sized_without_torch() -> None:
     code = (
         "import sys; from paceline import recipe\n"
-        "from paceline.launch.doctor_sizes import sizes_of\n"
+        "from paceline.doctor.sizes import sizes_of\n"
         "print(sizes_of(recipe.load('nmt-base')).gradient_bytes, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import UserError
-from paceline.launch.hosts import Host, find_host, load_hosts
-from paceline.launch.ssh import Answer, login_failure, ssh_command
+from paceline.hosts.file import Host, find_host, load_hosts
+from paceline.hosts.ssh import Answer, login_failure, ssh_command
 
 
 def write(folder: Path, text: str) -> Path:

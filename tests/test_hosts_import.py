@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from paceline.errors import UserError
-from paceline.launch.hosts import load_hosts
-from paceline.launch.hosts_import import expand_nodes, import_hosts
+from paceline.hosts.file import load_hosts
+from paceline.hosts.importing import expand_nodes, import_hosts
 
 AWS = {
     "Reservations": [

@@ -5,7 +5,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from paceline.launch.push import Parcel, installed_extras, installed_versions, pack
+from paceline.hosts.push import Parcel, installed_extras, installed_versions, pack
 
 
 def names(parcel: Parcel) -> set[str]:

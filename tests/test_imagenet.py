@@ -16,20 +16,22 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from paceline import recipe as recipes
-from paceline.data import imagenet, shards
-from paceline.data.synthetic import photos, photos_archives
 from paceline.errors import UserError
-from paceline.models.imagenet_resnet import ImagenetResNet
+from paceline.models.weights import load_weights
 from paceline.recipe import ImagenetRecipe
 from paceline.record.phases import PhaseClock
 from paceline.record.reader import read_events
 from paceline.record.schema import INPUT, RunDirectory
+from paceline.tasks.imagenet import shards
+from paceline.tasks.imagenet.preparation import prepare as imagenet
+from paceline.tasks.imagenet.resnet import ImagenetResNet
+from paceline.tasks.imagenet.standin import archives as photos_archives
+from paceline.tasks.imagenet.standin import photos
+from paceline.tasks.imagenet.task import Imagenet
+from paceline.train.finetune import begin_with
 from paceline.train.input import Input
-from paceline.train.start import begin_with
 from paceline.train.state import Progress
 from paceline.train.step import plan_step
-from paceline.train.weights import load_weights
-from paceline.workloads.imagenet import Imagenet
 from paceline.world import World
 from tests.conftest import CommandLine
 

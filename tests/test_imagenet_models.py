@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from paceline.models.imagenet_resnet import BasicBlock, Bottleneck, ImagenetResNet
 from paceline.models.norm import StepBatchNorm2d
+from paceline.tasks.imagenet.resnet import BasicBlock, Bottleneck, ImagenetResNet
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from paceline.data.images import cutout, flip_choice, mirror, random_crop
+from paceline.tasks.cifar10.augment import cutout, flip_choice, mirror, random_crop
 
 FEW_SHAPES = [(1, 3, 32, 32), (5, 3, 32, 32), (4, 1, 9, 12)]
 
@@ -172,7 +172,7 @@ def test_the_blank_has_the_mean_colour_of_its_own_picture() -> None:
 
 
 def test_moved_views_hold_the_same_pixels_elsewhere() -> None:
-    from paceline.workloads.cifar10 import shifted
+    from paceline.tasks.cifar10.task import shifted
 
     pictures = torch.arange(2 * 3 * 8 * 8, dtype=torch.float32).view(2, 3, 8, 8)
     up_left, down_right = shifted(pictures, 1)

@@ -7,14 +7,14 @@ from typing import Any, cast
 import pytest
 import torch
 
-from paceline.data.ahead import Busy, ReadAhead, fill_at_once
-from paceline.data.room import cores_of_host, cores_of_process, memory_of_process
+from paceline.data.readahead import Busy, ReadAhead, fill_at_once
+from paceline.machine.cores import cores_of_host, cores_of_process, memory_of_process
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE, INPUT
+from paceline.tasks.contract import Workload
 from paceline.train.input import Input, Window, limits_for, wanted_workers
 from paceline.train.state import Progress
 from paceline.train.step import plan_step
-from paceline.workload import Workload
 from paceline.world import World
 
 

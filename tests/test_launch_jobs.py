@@ -4,7 +4,7 @@ import json
 import time
 from pathlib import Path
 
-from paceline.launch.collect import join_events
+from paceline.launch.remote.collect import join_events
 from paceline.record.schema import RunDirectory
 from tests.conftest import CommandLine
 

@@ -4,7 +4,7 @@ import dataclasses
 from types import SimpleNamespace
 
 from paceline.launch.agent import first_cause
-from paceline.launch.remote_judge import Failure, RankState, find_hang, root_cause
+from paceline.launch.judge import Failure, RankState, find_hang, root_cause
 
 WAITING = RankState(
     "a",

@@ -7,7 +7,7 @@ import pytest
 
 from paceline import recipe
 from paceline.errors import UserError
-from paceline.launch.slurm import SlurmJob, batch_script
+from paceline.launch.batch.slurm import SlurmJob, batch_script
 
 JOB = SlurmJob(["cifar10-tiny", "steps=10"], "/data/run a", 2, 1, "1:00:00", ["partition=gpu"])
 

@@ -18,7 +18,7 @@ class Line:
     """Both ends of the talk."""
 
     def __init__(self, run: Path, name: str = "a", silence_seconds: float = 30) -> None:
-        words = [sys.executable, "-m", "paceline.launch.supervise", name, str(run)]
+        words = [sys.executable, "-m", "paceline.launch.remote.supervisor", name, str(run)]
         self.process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )

@@ -151,7 +151,7 @@ def test_the_best_tile_leaves_the_fewest_multiplications() -> None:
 def test_without_a_compiler_torch_does_the_same() -> None:
     script = (
         "import torch; from paceline.models import compiled\n"
-        "from paceline.models.fastnet import FastNet\n"
+        "from paceline.tasks.cifar10.fastnet import FastNet\n"
         "torch.manual_seed(0); torch.set_num_threads(1)\n"
         "model = FastNet((32, 48, 64)).to(memory_format=torch.channels_last)\n"
         "x = torch.randn(16, 3, 32, 32).contiguous(memory_format=torch.channels_last)\n"

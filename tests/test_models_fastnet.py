@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paceline.models.conv import Conv3x3
-from paceline.models.fastnet import FastNet
+from paceline.tasks.cifar10.fastnet import FastNet
 
 
 def smooth_pictures(num_pictures: int = 40) -> Tensor:

@@ -124,7 +124,7 @@ def test_a_spoilt_value_is_not_hidden() -> None:
 def test_without_a_compiler_torch_does_the_same() -> None:
     script = (
         "import torch; from paceline.models import compiled\n"
-        "from paceline.models.resnet import CifarResNet\n"
+        "from paceline.tasks.cifar10.resnet import CifarResNet\n"
         "torch.manual_seed(0); torch.set_num_threads(1)\n"
         "model = CifarResNet(8).to(memory_format=torch.channels_last)\n"
         "x = torch.randn(8, 3, 32, 32).contiguous(memory_format=torch.channels_last)\n"

@@ -12,7 +12,7 @@ from paceline.models.norm import (
     norm_layers,
     take_statistics,
 )
-from paceline.models.resnet import CifarResNet
+from paceline.tasks.cifar10.resnet import CifarResNet
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_every_block_starts_as_the_identity() -> None:
 
 def test_the_shortcut_keeps_every_other_pixel_and_adds_silent_channels() -> None:
     torch.manual_seed(0)
-    from paceline.models.resnet import BasicBlock
+    from paceline.tasks.cifar10.resnet import BasicBlock
 
     block = BasicBlock(4, 8, 2)
     nn.init.zeros_(block.norm2.weight)

@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.errors import UserError
-from paceline.launch.place import find_place, tasks_here
+from paceline.launch.batch.place import find_place, tasks_here
 
 MPI = {
     "OMPI_COMM_WORLD_RANK": "3",

@@ -11,22 +11,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from paceline.models import compiled
-from paceline.models.conv import Conv3x3
-from paceline.models.resnet import CifarResNet
-from paceline.models.sizes import named_shape
-from paceline.models.transformer import Transformer
-from paceline.record.host_probe import (
+from paceline.machine.probe import (
     HostProbe,
     device_figures,
     host_names,
     interface_used,
     link_bits_per_second,
 )
+from paceline.models import compiled
+from paceline.models.conv import Conv3x3
+from paceline.models.sizes import named_shape
+from paceline.models.transformer import Transformer
 from paceline.record.phases import PhaseClock
 from paceline.record.reader import Event, read_events
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
+from paceline.tasks.cifar10.resnet import CifarResNet
 from paceline.train.device_clock import settle
 from paceline.train.flops import count_flops, measure_peak
 from paceline.train.probes import ProbeThread, file_name

@@ -7,8 +7,8 @@ import torch
 
 from paceline import recipe as recipes
 from paceline.recipe import Cifar10Recipe
+from paceline.tasks.cifar10.task import Cifar10
 from paceline.train.step import plan_step
-from paceline.workloads.cifar10 import Cifar10
 from paceline.world import World
 from tests.conftest import CommandLine
 

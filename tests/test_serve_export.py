@@ -14,19 +14,19 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from paceline import config, recipe
-from paceline.data import nmt
-from paceline.data.synthetic.sentences import pairs
-from paceline.data.vocabulary import MODEL_NAME, Vocabulary
 from paceline.errors import UserError
 from paceline.models.transformer import Transformer
 from paceline.recipe import NmtRecipe
 from paceline.record.checkpoints import OPTIMIZER, WEIGHTS
-from paceline.serve.export import Order, export
-from paceline.serve.exported import BATCH_TOKENS, ExportedTranslator, similar
-from paceline.serve.lines import Search
-from paceline.serve.translate import RunTranslator
-from paceline.train.checkpoint import Snapshot, write_checkpoint
-from paceline.workloads.networks import nmt_shape
+from paceline.tasks.networks import nmt_shape
+from paceline.tasks.nmt.preparation import prepare as nmt
+from paceline.tasks.nmt.serve.export import Order, export
+from paceline.tasks.nmt.serve.exported import BATCH_TOKENS, ExportedTranslator, similar
+from paceline.tasks.nmt.serve.lines import Search
+from paceline.tasks.nmt.serve.translate import RunTranslator
+from paceline.tasks.nmt.standin.sentences import pairs
+from paceline.tasks.nmt.vocabulary import MODEL_NAME, Vocabulary
+from paceline.train.save import Snapshot, write_checkpoint
 
 NUM_STEPS = 60
 VOCAB_SIZE = 403  # no multiple of 8: the embedding has rows that stand for nothing

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 import pytest
 
 from paceline.errors import UserError
-from paceline.serve.lines import Candidate, Search, Streams, Wish, answer, cut, read_blocks
+from paceline.tasks.nmt.serve.lines import (
+    Candidate,
+    Search,
+    Streams,
+    Wish,
+    answer,
+    cut,
+    read_blocks,
+)
 
 
 class Shouter:

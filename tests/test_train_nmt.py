@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.data import nmt
+from paceline.tasks.nmt.preparation import prepare as nmt
 from tests.conftest import CommandLine
 
 

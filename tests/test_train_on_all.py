@@ -8,7 +8,7 @@ import torch
 from paceline import recipe
 from paceline.errors import UserError
 from paceline.recipe import Cifar10Recipe
-from paceline.workloads.cifar10 import Cifar10
+from paceline.tasks.cifar10.task import Cifar10
 from tests.conftest import CommandLine
 
 

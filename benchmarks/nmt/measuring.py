@@ -23,7 +23,7 @@ from benchmarks.nmt.peers import (
     install,
 )
 from benchmarks.nmt.text import DECODED_LENGTH, EXTRA_LENGTH, Setup
-from paceline.launch.speed import num_cores, speed_environment
+from paceline.machine.tuning import num_cores, speed_environment
 
 
 @dataclass(frozen=True)

@@ -40,13 +40,13 @@ from benchmarks.nmt.text import (
     sorted_batches,
     sources_to_decode,
 )
-from paceline.data.vocabulary import MODEL_NAME, Vocabulary
 from paceline.models.beam import BeamOptions
 from paceline.models.transformer import Transformer
-from paceline.serve import EXPORT_CARD
-from paceline.serve.exported import CARD_VERSION, ExportedTranslator
-from paceline.serve.lines import Search
-from paceline.serve.spec import specify
+from paceline.tasks.nmt.serve import EXPORT_CARD
+from paceline.tasks.nmt.serve.exported import CARD_VERSION, ExportedTranslator
+from paceline.tasks.nmt.serve.lines import Search
+from paceline.tasks.nmt.serve.spec import specify
+from paceline.tasks.nmt.vocabulary import MODEL_NAME, Vocabulary
 
 
 def say_interval(rate: float) -> None:

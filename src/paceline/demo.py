@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from paceline.data import nmt
+from paceline.tasks.nmt.preparation import prepare as nmt
 
 RUN = Path("runs/demo")
 NUM_UNSEEN = 3

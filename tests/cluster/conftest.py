@@ -12,10 +12,10 @@ from types import FrameType
 import psutil
 import pytest
 
-from paceline.launch import lab as practice
-from paceline.launch import lab_state
-from paceline.launch.hosts import Host, HostsFile, load_hosts
-from paceline.launch.ssh import Answer, run_on
+from paceline.hosts.file import Host, HostsFile, load_hosts
+from paceline.hosts.ssh import Answer, run_on
+from paceline.lab import cluster as practice
+from paceline.lab import state as lab_state
 from tests.cluster.remote_fixtures import start, undisturbed
 
 __all__ = ["command", "lab", "session_lab", "start", "undisturbed"]
@@ -28,7 +28,7 @@ LINK = "1Gbit"
 _GUARD = """
 import sys
 from pathlib import Path
-from paceline.launch import lab
+from paceline.lab import cluster as lab
 sys.stdin.read()
 lab.down(Path(sys.argv[1]), lambda text: None)
 """

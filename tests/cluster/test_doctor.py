@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from paceline import recipe
-from paceline.launch import doctor
-from paceline.launch.doctor_rows import Row
-from paceline.launch.hosts import load_hosts
+from paceline.doctor import examination as doctor
+from paceline.doctor.rows import Row
+from paceline.hosts.file import load_hosts
 from tests.cluster.conftest import PracticeLab, Result
 
 pytestmark = pytest.mark.cluster

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.launch.push import Order, pack, push
+from paceline.hosts.push import Order, pack, push
 from tests.cluster.conftest import PracticeLab, Result
 
 pytestmark = pytest.mark.cluster

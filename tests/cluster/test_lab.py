@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from paceline.launch import lab as practice
-from paceline.launch import lab_state
-from paceline.launch.hosts import load_hosts
-from paceline.launch.ssh import login_failure, run_on
+from paceline.hosts.file import load_hosts
+from paceline.hosts.ssh import login_failure, run_on
+from paceline.lab import cluster as practice
+from paceline.lab import state as lab_state
 from tests.cluster.conftest import PracticeLab, Result
 
 pytestmark = pytest.mark.cluster

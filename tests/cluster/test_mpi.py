@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from paceline.launch.ssh import ssh_options
+from paceline.hosts.ssh import ssh_options
 from tests.cluster.conftest import PracticeLab
 from tests.cluster.remote_run import environment, weights, words
 

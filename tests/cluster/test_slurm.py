@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.launch import lab as practice
+from paceline.lab import cluster as practice
 from paceline.record.reader import read_events
 from paceline.record.schema import RunDirectory
 from tests.cluster.conftest import PracticeLab

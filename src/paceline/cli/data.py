@@ -47,7 +47,7 @@ def prepare_data(arguments: argparse.Namespace) -> int:
         return prepare_text(arguments)
     if arguments.workload == "imagenet":
         return prepare_photos(arguments)
-    from paceline.data import cifar10
+    from paceline.tasks.cifar10 import prepare as cifar10
 
     directory = arguments.to or cifar10.default_directory(arguments.source)
     print(cifar10.prepare(arguments.source, directory, say))
@@ -55,7 +55,7 @@ def prepare_data(arguments: argparse.Namespace) -> int:
 
 
 def prepare_text(arguments: argparse.Namespace) -> int:
-    from paceline.data import nmt
+    from paceline.tasks.nmt.preparation import prepare as nmt
 
     options = nmt.Options(
         source_language=arguments.source_language,
@@ -71,7 +71,7 @@ def prepare_text(arguments: argparse.Namespace) -> int:
 
 
 def prepare_photos(arguments: argparse.Namespace) -> int:
-    from paceline.data import imagenet
+    from paceline.tasks.imagenet.preparation import prepare as imagenet
 
     options = imagenet.Options(
         layout=arguments.layout,

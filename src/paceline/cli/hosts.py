@@ -84,7 +84,7 @@ def add_lab(verbs: Verbs) -> None:
 
 
 def import_hosts(arguments: argparse.Namespace) -> int:
-    from paceline.launch import hosts_import
+    from paceline.hosts import importing as hosts_import
 
     shared = {name: getattr(arguments, name) for name in ("user", "key", "python", "data")}
     shared = {name: value for name, value in shared.items() if value is not None}
@@ -109,8 +109,8 @@ def _import_text(kind: str, file: str | None) -> str:
 
 
 def ssh_to_host(arguments: argparse.Namespace) -> int:
-    from paceline.launch.hosts import find_host, load_hosts
-    from paceline.launch.ssh import ssh_command
+    from paceline.hosts.file import find_host, load_hosts
+    from paceline.hosts.ssh import ssh_command
 
     host = find_host(load_hosts(arguments.hosts), arguments.host)
     command = ssh_command(host, arguments.command, tty=sys.stdin.isatty())
@@ -119,8 +119,8 @@ def ssh_to_host(arguments: argparse.Namespace) -> int:
 
 
 def run_on_hosts(arguments: argparse.Namespace) -> int:
-    from paceline.launch.hosts import Host, load_hosts
-    from paceline.launch.ssh import follow, on_all
+    from paceline.hosts.file import Host, load_hosts
+    from paceline.hosts.ssh import follow, on_all
 
     hosts = load_hosts(arguments.hosts).hosts
     width = max(len(host.name) for host in hosts)
@@ -140,8 +140,8 @@ def run_on_hosts(arguments: argparse.Namespace) -> int:
 
 
 def push_to_hosts(arguments: argparse.Namespace) -> int:
-    from paceline.launch.hosts import load_hosts
-    from paceline.launch.push import Order, pack, push
+    from paceline.hosts.file import load_hosts
+    from paceline.hosts.push import Order, pack, push
 
     order = Order(arguments.to, not arguments.no_env, arguments.python, arguments.pip)
     return 1 if push(load_hosts(arguments.hosts).hosts, order, pack(), say) else 0
@@ -149,8 +149,8 @@ def push_to_hosts(arguments: argparse.Namespace) -> int:
 
 def check_hosts(arguments: argparse.Namespace) -> int:
     from paceline import recipe
-    from paceline.launch import doctor
-    from paceline.launch.hosts import load_hosts
+    from paceline.doctor import examination as doctor
+    from paceline.hosts.file import load_hosts
 
     hosts_file = load_hosts(arguments.hosts)
     loaded = recipe.load(arguments.recipe, arguments.settings) if arguments.recipe else None
@@ -162,7 +162,7 @@ def check_hosts(arguments: argparse.Namespace) -> int:
 
 
 def lab_up(arguments: argparse.Namespace) -> int:
-    from paceline.launch import lab
+    from paceline.lab import cluster as lab
 
     directory = arguments.dir or lab.default_directory()
     path = lab.up(arguments.hosts, arguments.link, directory, say)
@@ -172,7 +172,7 @@ def lab_up(arguments: argparse.Namespace) -> int:
 
 
 def lab_down(arguments: argparse.Namespace) -> int:
-    from paceline.launch import lab
+    from paceline.lab import cluster as lab
 
     lab.down(arguments.dir or lab.default_directory(), say)
     return 0

@@ -74,7 +74,7 @@ def runs_list(_arguments: argparse.Namespace) -> int:
 
 def launch_slurm(arguments: argparse.Namespace) -> int:
     from paceline import recipe
-    from paceline.launch.slurm import SlurmJob, ask_slurm, batch_script
+    from paceline.launch.batch.slurm import SlurmJob, ask_slurm, batch_script
 
     loaded = recipe.load(arguments.recipe, arguments.settings)
     path = arguments.run or Path("runs") / Path(arguments.recipe).stem

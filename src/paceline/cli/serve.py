@@ -43,23 +43,23 @@ def add_classify(verbs: Verbs) -> None:
 
 def classify_pictures(arguments: argparse.Namespace) -> int:
     # Importing the first also tells when a library for pictures is missing.
-    from paceline.data import imagenet_pictures  # noqa: F401
     from paceline.launch.local import run_alone
-    from paceline.serve.photos import require_picture_run
+    from paceline.tasks.imagenet.preparation import pictures as imagenet_pictures  # noqa: F401
+    from paceline.tasks.imagenet.runs import require_picture_run
 
     require_picture_run(arguments.run)
     options = ["--checkpoint", arguments.checkpoint, *(["--json"] if arguments.json else [])]
     pictures = ["--", str(arguments.run), *map(str, arguments.pictures)]
-    return run_alone("paceline.serve.classify", [*options, *pictures])
+    return run_alone("paceline.tasks.imagenet.classify", [*options, *pictures])
 
 
 def translate_text(arguments: argparse.Namespace) -> int:
-    from paceline import serve
+    from paceline.tasks.nmt import serve
 
     if not serve.is_export(arguments.model):
         return translate_with_run(arguments)
     serve.require_libraries()
-    from paceline.serve import exported, lines
+    from paceline.tasks.nmt.serve import exported, lines
 
     if arguments.checkpoint is not None:
         exported.refuse_checkpoint(arguments.model)
@@ -70,25 +70,25 @@ def translate_text(arguments: argparse.Namespace) -> int:
 
 def translate_with_run(arguments: argparse.Namespace) -> int:
     from paceline.launch.local import run_alone
-    from paceline.serve.runs import require_translation_run
+    from paceline.tasks.nmt.serve.runs import require_translation_run
 
     require_translation_run(arguments.model)
     options = ["--checkpoint", arguments.checkpoint or "best"]
     options += ["--beam", str(arguments.beam)] if arguments.beam else []
     options += ["--nbest", str(arguments.nbest)] if arguments.nbest else []
     options += ["--greedy"] if arguments.greedy else []
-    return run_alone("paceline.serve.translate", [str(arguments.model), *options])
+    return run_alone("paceline.tasks.nmt.serve.translate", [str(arguments.model), *options])
 
 
 def export_run(arguments: argparse.Namespace) -> int:
-    from paceline import serve
+    from paceline.tasks.nmt import serve
 
     serve.require_libraries()
     from paceline.launch.local import run_alone
-    from paceline.serve.runs import require_translation_run
+    from paceline.tasks.nmt.serve.runs import require_translation_run
 
     require_translation_run(arguments.run)
     options = ["--quantize", arguments.quantize, "--checkpoint", arguments.checkpoint]
     options += ["--check", str(arguments.check)] if arguments.check is not None else []
     where = [str(arguments.run), str(arguments.directory)]
-    return run_alone("paceline.serve.export", [*where, *options])
+    return run_alone("paceline.tasks.nmt.serve.export", [*where, *options])

@@ -41,9 +41,9 @@ def add_evaluate(verbs: Verbs) -> None:
 def train_run(arguments: argparse.Namespace) -> int:
     from paceline import recipe
     from paceline.launch import local
+    from paceline.launch.batch.place import find_place
     from paceline.launch.checks import check_data
-    from paceline.launch.devices import num_procs_here
-    from paceline.launch.place import find_place
+    from paceline.machine.devices import num_procs_here
     from paceline.record.schema import RunDirectory
 
     loaded = recipe.load(arguments.recipe, arguments.settings)
@@ -55,15 +55,15 @@ def train_run(arguments: argparse.Namespace) -> int:
         words = [word for word in sys.argv[1:] if word != "--detach"]
         return jobs.detach(words, RunDirectory(path), say)
     if arguments.hosts is not None:
-        from paceline.launch import remote
-        from paceline.launch.hosts import load_hosts
+        from paceline.hosts.file import load_hosts
+        from paceline.launch.remote import campaign as remote
 
         job = local.Job(loaded, RunDirectory(path.absolute()), arguments.procs or 0, command)
         return remote.train_on_hosts(job, load_hosts(arguments.hosts), say)
     check_data(loaded)
     place = find_place(os.environ)
     if place is not None:
-        from paceline.launch import mpi
+        from paceline.launch.batch import member as mpi
 
         return mpi.train_in_place(local.Job(loaded, RunDirectory(path), 0, command), place, say)
     num_procs = arguments.procs or num_procs_here()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import EXIT_USER_ERROR
-from paceline.launch.remote_judge import is_second_hand
+from paceline.launch.judge import is_second_hand
 from paceline.lifetime import die_with_parent
 
 _STORE_SECONDS = 60

@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 
 from paceline.errors import UserError
-from paceline.launch.collect import collect
-from paceline.launch.hosts import load_hosts
+from paceline.hosts.file import load_hosts
+from paceline.launch.remote.collect import collect
 from paceline.record.checkpoints import all_checkpoints, step_of
 from paceline.record.reader import is_being_trained, read_events, require_run
 from paceline.record.schema import RunDirectory

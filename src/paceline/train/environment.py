@@ -30,12 +30,6 @@ SPEED_VARIABLES = (
 _LIBRARIES = ("torch", "numpy", "safetensors", "tensorboard")
 
 
-def settle_this_process() -> None:
-    """Denormals cost a hundred times a normal multiplication and mean nothing in training."""
-    torch.set_flush_denormal(True)
-    torch.backends.cudnn.benchmark = True
-
-
 def write(run: RunDirectory, recipe: Recipe, world: World) -> None:
     write_file(run.environment, json.dumps(describe(recipe, world), indent=1) + "\n")
 

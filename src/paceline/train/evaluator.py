@@ -7,12 +7,11 @@ from pathlib import Path
 from paceline import recipe as recipes
 from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.lifetime import die_with_parent
+from paceline.models.weights import load_weights
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
-from paceline.train.environment import settle_this_process
-from paceline.train.weights import load_weights
-from paceline.workloads import open_workload
-from paceline.world import join
+from paceline.tasks.opening import open_workload
+from paceline.world import join, settle_this_process
 
 
 def evaluate(run: RunDirectory, which: str, split: str) -> dict[str, object]:

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final
 
-from paceline.data.ahead import Busy, ReadAhead
-from paceline.data.room import cores_of_process, memory_of_process
+from paceline.data.readahead import Busy, ReadAhead
+from paceline.machine.cores import cores_of_process, memory_of_process
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import CHECKPOINT, EVALUATE, INPUT
+from paceline.tasks.contract import ReadsAhead, Workload
 from paceline.train.state import Progress
 from paceline.train.step import StepPlan, plan_step
 from paceline.units import count_of, format_bytes, plural
-from paceline.workload import ReadsAhead, Workload
 from paceline.world import World
 
 _FIRST_WORKERS: Final = 2

@@ -10,17 +10,17 @@ from paceline.recipe import Recipe
 from paceline.record.checkpoints import checkpoint_name
 from paceline.record.schema import CHECKPOINT, EVALUATE, INPUT, NETWORK, RunDirectory
 from paceline.schedule import batch_scale, rate_at
+from paceline.tasks.contract import Workload
 from paceline.train import practice
-from paceline.train.checkpoint import CheckpointSaver, restore
+from paceline.train.finetune import begin
 from paceline.train.flops import measure_peak
 from paceline.train.guard import lost, watch_loss
 from paceline.train.input import Input
 from paceline.train.probes import ProbeThread, find_place, start_probes
 from paceline.train.recorder import Recorder
-from paceline.train.start import begin
+from paceline.train.save import CheckpointSaver, restore
 from paceline.train.state import TrainState, build_state
 from paceline.train.step import Stepper, plan_step
-from paceline.workload import Workload
 from paceline.world import World
 
 

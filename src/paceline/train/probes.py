@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.record.host_probe import HostProbe, host_names, interface_used, this_place
+from paceline.machine.probe import HostProbe, host_names, interface_used, this_place
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
 from paceline.train.recorder import this_attempt

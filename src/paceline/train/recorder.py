@@ -9,12 +9,12 @@ from typing import Any
 from paceline.recipe import LogSettings
 from paceline.record.schema import START_UP, RunDirectory
 from paceline.record.writer import EventFile
+from paceline.tasks.contract import Scores
 from paceline.train.device_clock import settle
 from paceline.train.practice import clock_of
 from paceline.train.scalars import Scalars
 from paceline.train.step import Measures, StepResult
 from paceline.units import format_seconds, plural
-from paceline.workload import Scores
 from paceline.world import World
 
 

@@ -3,8 +3,8 @@
 import torch
 
 from paceline.recipe import STATES_PER_WEIGHT, Recipe
+from paceline.tasks.networks import network_of
 from paceline.units import format_bytes, format_count
-from paceline.workloads.networks import network_of
 
 
 def num_parameters(recipe: Recipe) -> int:

@@ -58,17 +58,16 @@ def run_worker(run_path: Path) -> None:
     from paceline import recipe as recipes  # noqa: PLC0415
     from paceline import world as worlds  # noqa: PLC0415
     from paceline.record.schema import RunDirectory  # noqa: PLC0415
-    from paceline.train import environment  # noqa: PLC0415
+    from paceline.tasks.opening import open_workload  # noqa: PLC0415
     from paceline.train.guard import naming_lack_of_memory  # noqa: PLC0415
     from paceline.train.loop import Trainer  # noqa: PLC0415
     from paceline.train.recorder import this_attempt  # noqa: PLC0415
     from paceline.train.watchdog import start_pulse  # noqa: PLC0415
-    from paceline.workloads import open_workload  # noqa: PLC0415
 
     run = RunDirectory(run_path)
     recipe = recipes.from_run(Path(os.environ.get("PACELINE_RECIPE", run.recipe)))
     pulse = start_pulse(worlds.rank_from_environment(), stop_asked)
-    environment.settle_this_process()
+    worlds.settle_this_process()
     world = worlds.join(recipe.device, recipe.guard.group_seconds)
     os.environ["PACELINE_ATTEMPT"] = str(world.send_value(this_attempt()))  # the first one counts
     trainer = Trainer(recipe, run, open_workload(recipe, world.device), world)

@@ -1,0 +1,109 @@
+"""Processes that share the work of preparing text, and a word now and then on how far they are.
+
+Processes and not threads: SentencePiece lets go of Python's lock, but decoding, cleaning and
+counting words do not, and they are a third of the work. What is worked on is not known here.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from paceline.errors import UserError
+from paceline.units import format_seconds
+
+Say = Callable[[str], None]
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+
+# Each worker holds about 70 MB; more of them would break the promise of 2 GB, and by then the disk
+# is what everybody waits for.
+_MOST_WORKERS: Final = 16
+_SAY_EVERY_SECONDS: Final = 5.0
+_PRELOADED: Final = "paceline.tasks.nmt.preparation.steps"
+
+
+def default_num_workers() -> int:
+    return min(len(os.sched_getaffinity(0)), _MOST_WORKERS)
+
+
+def run_all(
+    function: Callable[[_Task], _Result], tasks: Sequence[_Task], num_workers: int
+) -> Iterator[tuple[int, _Result]]:
+    """(number of the task, its result) as they are done; one worker is this process itself.
+
+    When anything fails here, also an interrupt from the keyboard, the workers are ended at once:
+    whatever they were at is either complete on disk or not there.
+    """
+    if num_workers == 1 or not tasks:
+        yield from ((number, function(task)) for number, task in enumerate(tasks))
+        return
+    others = set(multiprocessing.active_children())
+    # A server that has the imports done and forks from there: a worker costs a hundredth of a
+    # second, where a fresh interpreter for each would cost a third of one at every step.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([_PRELOADED])
+    pool = ProcessPoolExecutor(min(num_workers, len(tasks)), context, _prepare_worker)
+    try:
+        futures = {pool.submit(function, task): number for number, task in enumerate(tasks)}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    except BaseException as error:
+        for child in set(multiprocessing.active_children()) - others:
+            child.terminate()
+        if isinstance(error, BrokenProcessPool):
+            raise UserError(
+                "a worker process was killed (is the machine out of memory?)",
+                "run the same command again: it goes on where it was",
+            ) from error
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _prepare_worker() -> None:
+    """A worker whose parent was killed must not stay behind, working for nobody."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+@dataclass
+class Progress:
+    """Says every few seconds how much is done; what is done at once is not worth a word."""
+
+    what: str
+    unit: str
+    total: int
+    say: Say
+    done: int = 0
+    skipped: int = 0
+    started_at: float = field(default_factory=time.monotonic)
+    said_at: float = field(default_factory=time.monotonic)
+
+    def advance(self, count: int, was_there: bool = False) -> None:
+        """What was there from before counts as done, but not as speed."""
+        self.done += count
+        self.skipped += count if was_there else 0
+        now = time.monotonic()
+        if now - self.said_at < _SAY_EVERY_SECONDS or self.done >= self.total:
+            return
+        self.said_at = now
+        rate = (self.done - self.skipped) / max(now - self.started_at, 1e-9)
+        text = f"{self.what}: {self.done:,} of {self.total:,} {self.unit}"
+        text += f" ({self.done / self.total:.0%}), {rate:,.0f} {self.unit}/s"
+        if rate > 0:
+            text += f", {format_seconds((self.total - self.done) / rate)} left"
+        self.say(text)

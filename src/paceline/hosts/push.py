@@ -1,0 +1,232 @@
+"""Sending this code and its environment to hosts. What is sent is what runs here, not a release.
+
+A parcel is a small archive, so it is sent whole with `tar` over ssh each time: nothing that was
+deleted here stays behind there. Torch and other libraries are installed there by pip.
+"""
+
+import hashlib
+import io
+import re
+import shlex
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import paceline
+from paceline.errors import UserError
+from paceline.hosts.file import Host
+from paceline.hosts.ssh import Answer, login_failure, on_all, run_on, ssh_command
+from paceline.units import count_of, format_bytes
+
+Say = Callable[[str], None]
+
+# Not "paceline": in a directory that has a folder of that name, Python would find the folder.
+DEFAULT_FOLDER = "paceline-host"
+_SEND_SECONDS = 600
+_INSTALL_SECONDS = 3600
+_NOT_FOR_HOSTS = {"dev", "bench"}
+_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9._-]+)([^;]*)(?:;(.*))?")
+_EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
+
+# On shared storage every host sees every other's files: one unpacks and installs at a time, and
+# finds that the work is done.
+_LOCKED = """\
+set -eu
+mkdir -p {folder}
+cd {folder}
+if command -v flock >/dev/null; then exec 9>.lock; flock 9; fi
+"""
+_UNPACK = """\
+rm -rf code.new
+mkdir code.new
+tar -xzf - -C code.new
+rm -rf code.old
+test ! -e code || mv code code.old
+mv code.new code
+rm -rf code.old
+"""
+_INSTALL = """\
+if test "$(cat .venv/.paceline-stamp 2>/dev/null)" = {stamp}; then exit 0; fi
+{python} -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+test -x .venv/bin/python || {python} -m venv .venv
+.venv/bin/python -m pip install --quiet --disable-pip-version-check {options} \
+  --constraint code/{constraints} --editable {project}
+echo {stamp} > .venv/.paceline-stamp
+"""
+_CONSTRAINTS = "constraints-of-sender.txt"
+
+
+@dataclass(frozen=True)
+class Order:
+    """Where to, and what to do there."""
+
+    folder: str = DEFAULT_FOLDER
+    with_environment: bool = True
+    python: str = "python3"
+    """What makes the environment there."""
+    pip_options: str = ""
+
+
+@dataclass(frozen=True)
+class Parcel:
+    archive: bytes
+    num_files: int
+    extras: tuple[str, ...]
+    stamp: str
+    """Changes with whatever would make another environment."""
+
+
+def push(hosts: tuple[Host, ...], order: Order, parcel: Parcel, say: Say) -> int:
+    """To all hosts at once; returns the number of hosts where it did not work."""
+    size = format_bytes(len(parcel.archive))
+    say(f"sending {parcel.num_files} files ({size}) to {count_of(len(hosts), 'host')}")
+    failures = on_all(hosts, lambda host: _push_to(host, order, parcel))
+    made = f"{order.folder}/.venv" if order.with_environment else f"{order.folder}/code"
+    for host, failure in zip(hosts, failures, strict=True):
+        say(f"[{host.name}] {failure or made}")
+    if order.with_environment and not any(failures):
+        say(f"for the hosts file: python: {order.folder}/.venv/bin/python")
+    return sum(failure is not None for failure in failures)
+
+
+def _push_to(host: Host, order: Order, parcel: Parcel) -> str | None:
+    locked = _LOCKED.format(folder=shlex.quote(order.folder))
+    failure = _failure(_send(host, locked + _UNPACK, parcel.archive))
+    if failure or not order.with_environment:
+        return failure
+    extras = f"[{','.join(parcel.extras)}]" if parcel.extras else ""
+    install = _INSTALL.format(
+        stamp=parcel.stamp,
+        python=shlex.quote(order.python),
+        constraints=_CONSTRAINTS,
+        options=shlex.join(shlex.split(order.pip_options)),
+        project=shlex.quote(f"code{extras}"),
+    )
+    answer = run_on(host, ["sh", "-c", locked + install], timeout_seconds=_INSTALL_SECONDS)
+    return _failure(answer)
+
+
+def _send(host: Host, script: str, archive: bytes) -> Answer:
+    try:
+        done = subprocess.run(
+            ssh_command(host, ["sh", "-c", script]),
+            input=archive,
+            capture_output=True,
+            timeout=_SEND_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Answer(host, 1, "", f"not sent within {_SEND_SECONDS} s")
+    return Answer(host, done.returncode, "", done.stderr.decode(errors="replace"))
+
+
+def _failure(answer: Answer) -> str | None:
+    if answer.code == 0:
+        return None
+    failed = login_failure(answer)
+    if failed is not None:
+        return str(failed)
+    said = (answer.stderr or answer.stdout).strip().splitlines()
+    return "failed: " + "\n  ".join(said[-5:] or [f"exit code {answer.code}"])
+
+
+def pack(project: Path | None = None) -> Parcel:
+    """This project as it is on disk, changes not yet committed included."""
+    root = project or _project_root()
+    constraints = "".join(f"{name}=={version}\n" for name, version in installed_versions().items())
+    buffer = io.BytesIO()
+    num_files = 0
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for path in sorted(_files(root)):
+            archive.add(root / path, str(path), recursive=False)
+            num_files += 1
+        _add_text(archive, _CONSTRAINTS, constraints)
+    extras = () if project else installed_extras()
+    pyproject = (root / "pyproject.toml").read_text(encoding="utf-8")
+    described = constraints + ",".join(extras) + pyproject
+    stamp = hashlib.sha256(described.encode()).hexdigest()[:16]
+    return Parcel(buffer.getvalue(), num_files, extras, stamp)
+
+
+def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:
+    entry = tarfile.TarInfo(name)
+    data = text.encode()
+    entry.size = len(data)
+    archive.addfile(entry, io.BytesIO(data))
+
+
+def _project_root() -> Path:
+    root = Path(paceline.__file__).parents[2]
+    if not (root / "pyproject.toml").is_file():
+        raise UserError(
+            "Paceline is installed here without its source, so there is nothing to send",
+            "use a checkout (pip install --editable .), or on each host: "
+            f"pip install paceline=={paceline.__version__}",
+        )
+    return root
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """What git would keep; without git, everything but what Python and the tools make."""
+    listed = subprocess.run(
+        ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode == 0:
+        names = {Path(name) for name in listed.stdout.split("\0") if name}
+    else:
+        names = {path.relative_to(root) for path in root.rglob("*")}
+    for name in names:
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in name.parts)
+        if not hidden and (root / name).is_file():
+            yield name
+
+
+def installed_versions() -> dict[str, str]:
+    """Everything Paceline needs, with the versions it has here, by name."""
+    found: dict[str, str] = {}
+    waiting = ["paceline"]
+    while waiting:
+        name = waiting.pop()
+        try:
+            distribution = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue
+        for needed, _ in _requirements(distribution):
+            if needed not in found and (version := _version(needed)):
+                found[needed] = version
+                waiting.append(needed)
+    return dict(sorted(found.items()))
+
+
+def _requirements(distribution: metadata.Distribution) -> Iterator[tuple[str, str | None]]:
+    """(name, the extra that wants it or None)"""
+    for text in distribution.requires or []:
+        match = _REQUIREMENT.match(text)
+        if match is not None:
+            extra = _EXTRA.search(match[3] or "")
+            yield match[1].lower(), extra[1] if extra else None
+
+
+def _version(name: str) -> str | None:
+    """Without the build's own part: torch 2.13.0+cpu here is torch 2.13.0 with CUDA there."""
+    try:
+        return metadata.version(name).partition("+")[0]
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def installed_extras() -> tuple[str, ...]:
+    """Those of Paceline's extras that are complete here."""
+    wanted: dict[str, list[str]] = {}
+    for name, extra in _requirements(metadata.distribution("paceline")):
+        if extra is not None and extra not in _NOT_FOR_HOSTS:
+            wanted.setdefault(extra, []).append(name)
+    return tuple(
+        sorted(extra for extra, names in wanted.items() if all(_version(n) for n in names))
+    )

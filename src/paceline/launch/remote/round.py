@@ -1,0 +1,279 @@
+"""One world on many hosts, from its start until it ends or must be ended."""
+
+import json
+import os
+import signal
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from paceline import config
+from paceline.hosts.file import HostsFile
+from paceline.launch.judge import Failure, RankState, find_hang, root_cause
+from paceline.launch.local import Job
+from paceline.launch.remote.fleet import Fleet, Say, names, savers_among, states_of
+from paceline.launch.remote.link import HostLink
+from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER
+
+_ECHO_SECONDS = 1.5
+"""The neighbours of a process that failed fail too; who was first is known a little later."""
+_STACK_SECONDS = 2.0
+_SETTLED_SECONDS = 3.0
+_STEPPING = (INPUT, COMPUTE, NETWORK, OPTIMIZER)
+_PASSED_ON = (
+    "NCCL_",
+    "GLOO_",
+    "PACELINE_PRACTICE",
+    "PACELINE_LINK",
+    "PACELINE_KERNEL",
+    "OMP_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a round ended."""
+
+    kind: str
+    """finished, stopped, mistake, fault, left (a host was told to go) or rejoin."""
+    text: str = ""
+    key: Any = None
+    """Equal for two faults that are the same one."""
+
+
+class Stop:
+    """What the user asked for, by signal or with `paceline stop`."""
+
+    def __init__(self, job: Job, say: Say) -> None:
+        self._file, self._say = job.run.stop_request, say
+        self.asked: int | None = None
+        self.at_once = False
+        self._file.unlink(missing_ok=True)
+
+    def on_signal(self, number: int, _frame: Any) -> None:
+        if self.asked is not None:
+            self.at_once = True
+            self._say("ending at once")
+            return
+        self.asked = number
+        self._say("saving a checkpoint on all hosts, then stopping (once more: end at once)")
+
+    def look(self) -> None:
+        if self.asked is None and self._file.exists():
+            self._file.unlink(missing_ok=True)
+            self.on_signal(signal.SIGTERM, None)
+
+
+@dataclass(frozen=True)
+class Mission:
+    """What stays the same from round to round."""
+
+    job: Job
+    fleet: Fleet
+    stop: Stop
+    hosts_file: HostsFile
+    interfaces: dict[str, str]
+    """As the doctor found them, by host."""
+    say: Say
+
+    @property
+    def least(self) -> int:
+        return least_hosts(self.job, self.hosts_file)
+
+
+def least_hosts(job: Job, hosts_file: HostsFile) -> int:
+    """With how many hosts the run may go on."""
+    return job.recipe.hosts.min or hosts_file.min or len(hosts_file.hosts)
+
+
+class Round:
+    """One world, from its start until it ends or must be ended."""
+
+    def __init__(
+        self, mission: Mission, number: int, members: list[HostLink], num_procs: list[int]
+    ) -> None:
+        self.mission, self.members, self.num_procs = mission, members, num_procs
+        self.fleet, self.stop, self.job = mission.fleet, mission.stop, mission.job
+        self.number = number
+        self._told_to_stop = False
+        self._rejoining = ""
+        self._slowest_step_seconds = 0.0
+        self._last_step = (0, time.monotonic())
+        self._is_stepping = True
+
+    def run(self, started: float) -> Outcome:
+        problem = self._start(started)
+        while problem is None:
+            self.fleet.pump()
+            self.stop.look()
+            self._follow_steps()
+            problem = self._ended() or self._must_end()
+        return problem
+
+    def _start(self, started: float) -> Outcome | None:
+        first = self.members[0]
+        first.port = None
+        first.send(do="listen")
+        if not self.fleet.wait([first], lambda link: link.port is not None, 30):
+            return Outcome("fault", f"{first.name} does not answer at the start of a round")
+        savers = savers_among(self.members)
+        for position, link in enumerate(self.members):
+            link.exit, link.beats = None, []
+            link.send(
+                do="start",
+                round=self.number,
+                recipe=config.to_yaml(config.dump(self.job.recipe)),
+                num_procs=self.num_procs[position],
+                num_hosts=len(self.members),
+                first_rank=sum(self.num_procs[:position]),
+                store=f"tcp://{first.host.private_address}:{first.port}",
+                has_store=link is first,
+                environment=self._environment(link, link in savers),
+                interface=self.mission.interfaces.get(link.name),
+                seconds_since=time.time() - started,
+            )
+        return None
+
+    def _environment(self, link: HostLink, saves: bool) -> dict[str, str]:
+        passed = {n: v for n, v in os.environ.items() if n.startswith(_PASSED_ON)}
+        if link.host.data is not None:
+            passed["PACELINE_DATA"] = link.host.data
+        prices = [
+            {"name": host.name, "price_per_hour": host.price_per_hour}
+            for host in (member.host for member in self.members)
+        ]
+        return {
+            **passed,
+            "PACELINE_HOST": link.name,
+            "PACELINE_SAVES": "1" if saves else "0",
+            "PACELINE_HOSTS": json.dumps(prices),
+        }
+
+    def _follow_steps(self) -> None:
+        """How long a step takes; evaluations and checkpoints between two steps are none of it."""
+        beats = self.members[0].beats
+        step = max((beat["step"] for beat in beats), default=0)
+        self._is_stepping &= all(beat["phase"] in _STEPPING for beat in beats)
+        before, at = self._last_step
+        if step > before:
+            now = time.monotonic()
+            is_stepping, self._is_stepping = self._is_stepping, True
+            if before and is_stepping:
+                seconds = (now - at) / (step - before)
+                self._slowest_step_seconds = max(self._slowest_step_seconds, seconds)
+            self._last_step = (step, now)
+
+    def _ended(self) -> Outcome | None:
+        """By itself: all done, or somebody failed."""
+        exits = [link.exit for link in self.members]
+        if any(exit is not None and exit["code"] != 0 for exit in exits):
+            return self._failed()
+        lost = [link for link in self.members if not link.is_ready and link.exit is None]
+        if lost and not self._is_over():
+            return self._lost(lost)
+        if all(exit is not None for exit in exits) or (lost and self._is_over()):
+            return self._all_done()
+        return None
+
+    def _is_over(self) -> bool:
+        """The first process has ended as it should, with everything saved."""
+        first = self.members[0].exit
+        return first is not None and first["code"] == 0
+
+    def _all_done(self) -> Outcome:
+        states = states_of(self.members)
+        if not any(state.ended == "stopped" for state in states):
+            return Outcome("finished")
+        leavers = self._leavers(states)
+        if self._rejoining and not leavers:
+            return Outcome("rejoin", self._rejoining)
+        if leavers and self.stop.asked is None:
+            for link in leavers:
+                link.is_leaving = True
+            return Outcome("left", f"{names(leavers)} was told to leave (SIGTERM)")
+        return Outcome("stopped")
+
+    def _leavers(self, states: list[RankState]) -> list[HostLink]:
+        """Hosts whose processes got SIGTERM from somebody else."""
+        if self._told_to_stop:
+            return [link for link in self.members if link.is_leaving]
+        signalled = {state.host for state in states if state.stop_asked}
+        return [link for link in self.members if link.is_leaving or link.name in signalled]
+
+    def _failed(self) -> Outcome:
+        self.fleet.wait(self.members, lambda link: link.exit is not None, _ECHO_SECONDS)
+        failures = [self._failure(link) for link in self.members if _has_failed(link)]
+        if self.stop.at_once:
+            return Outcome("stopped")
+        cause = root_cause(failures)
+        lost = [link for link in self.members if not link.is_ready]
+        if cause.is_mistake:
+            return Outcome("mistake", cause.message)
+        if lost:
+            return self._lost(lost)
+        return Outcome("fault", cause.text, cause.key if cause.state else None)
+
+    def _failure(self, link: HostLink) -> Failure:
+        ended = link.exit or {}
+        told = ended.get("failure") or {}
+        states = {state.rank: state for state in states_of([link])}
+        rank = told.get("rank")
+        return Failure(
+            host=link.name,
+            rank=rank,
+            message=told.get("message", "its torchrun ended silently"),
+            exit_code=told["exit_code"] if told else ended.get("code", 1),
+            memory_kills=ended.get("memory_kills", 0),
+            state=states.get(rank) if rank is not None else None,
+        )
+
+    def _lost(self, lost: list[HostLink]) -> Outcome:
+        places = "; ".join(state.place for state in states_of(lost))
+        return Outcome("fault", f"lost {names(lost)}" + (f" ({places})" if places else ""))
+
+    def _must_end(self) -> Outcome | None:
+        """Because the user wants it, a process hangs, or a host has come back."""
+        if self.stop.at_once:
+            return Outcome("stopped")
+        if self.stop.asked is not None and not self._told_to_stop:
+            self._tell_to_stop()
+        hang = find_hang(
+            states_of(self.members), self.job.recipe.guard.hang_seconds, self._slowest_step_seconds
+        )
+        if hang is not None:
+            return self._end_hang(hang.text)
+        self._take_in_returned()
+        return None
+
+    def _tell_to_stop(self) -> None:
+        self._told_to_stop = True
+        self.fleet.ask(self.members, do="ask_stop")
+
+    def _end_hang(self, text: str) -> Outcome:
+        self.mission.say(f"hang: {text}; where every process is:")
+        for state in states_of(self.members):
+            self.mission.say(f"  {state.place}, for {state.quiet_seconds:.0f} s")
+        self.fleet.ask(self.members, do="stacks")
+        until = time.monotonic() + _STACK_SECONDS
+        while time.monotonic() < until:
+            self.fleet.pump()
+        return Outcome("fault", f"hang: {text}")
+
+    def _take_in_returned(self) -> None:
+        """A host that has come back joins at a checkpoint, for which all stop."""
+        if self._rejoining or self._told_to_stop:
+            return
+        self.fleet.call_back_the_lost()
+        back = [
+            link
+            for link in self.fleet.ready
+            if link not in self.members and time.monotonic() - link.since > _SETTLED_SECONDS
+        ]
+        if back and self._last_step[0] > 0:
+            self._rejoining = f"{names(back)} is back and joins"
+            self._tell_to_stop()
+
+
+def _has_failed(link: HostLink) -> bool:
+    return link.exit is not None and link.exit["code"] != 0

@@ -1,0 +1,302 @@
+"""The process that stands for a run on each host.
+
+Started as `python -m paceline.launch.remote.supervisor NAME RUN`.
+
+Its arguments are only for people who look at `ps`. Started over ssh, it talks with the launcher in
+JSON lines through stdin and stdout, so it opens no port. It starts the agent of a round, passes on
+its output, tells every second where the workers are, and ends everything here when the launcher
+says so, falls silent, or is gone. It decides nothing about the run as a whole. No torch in this
+process.
+"""
+
+import json
+import os
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from paceline.launch.agent import Round
+from paceline.launch.remote.host_facts import (
+    end_earlier,
+    interface_of,
+    newest_step,
+    num_out_of_memory_kills,
+    read_pulses,
+    tokens_in,
+)
+from paceline.machine.devices import num_procs_here
+from paceline.machine.tuning import num_cores, speed_environment
+
+Message = dict[str, Any]
+
+_TICK_SECONDS = 0.5
+_SAVE_SECONDS = 30.0
+"""How long workers may save after the launcher is gone."""
+
+
+class Supervisor:
+    def __init__(self, hello: Message, answers: IO[str]) -> None:
+        self.run = Path(hello["run"])
+        self.address: str = hello["address"]
+        self._name: str = hello["name"]
+        self._answers = answers
+        self._lock = threading.Lock()
+        self._folder = Path(tempfile.mkdtemp(prefix="paceline-"))
+        self._listener: socket.socket | None = None
+        self._agent: subprocess.Popen[str] | None = None
+        self._round = 0
+        self._kills_before = num_out_of_memory_kills()
+        self._token = self.run / f".host-{hello['token']}-{hello['name']}"
+        self._token_prefix = f".host-{hello['token']}-"
+
+    def answer(self, kind: str, **fields: Any) -> None:
+        line = json.dumps({"kind": kind, **fields})
+        with self._lock:
+            try:
+                self._answers.write(line + "\n")
+                self._answers.flush()
+            except OSError:  # the launcher is gone; the loop will notice and end
+                return
+
+    def arrive(self) -> None:
+        end_earlier(self._name, self.run)
+        self.run.mkdir(parents=True, exist_ok=True)
+        self._token.touch()
+        self.answer(
+            "hello",
+            hostname=socket.gethostname(),
+            interface=interface_of(self.address),
+            num_cores=num_cores(),
+            num_procs=num_procs_here(),
+        )
+
+    def do(self, message: Message) -> None:
+        what = message["do"]
+        if what == "look":
+            tokens = tokens_in(self.run, self._token_prefix)
+            self.answer("looked", tokens=tokens, newest_step=newest_step(self.run))
+        elif what == "listen":
+            self._listen()
+        elif what == "start":
+            self._start(message)
+        elif what == "ask_stop":
+            self.ask_stop()
+        elif what == "stacks":
+            self._print_stacks()
+        elif what == "kill":
+            self._kill_rank(message["rank"])
+        elif what == "end_round":
+            self.end_round()
+            self.answer("round_over", round=self._round)
+
+    def _listen(self) -> None:
+        """A port of the private address alone, held from now on, so that nobody else takes it."""
+        family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
+        self._listener = socket.socket(family)
+        self._listener.bind((self.address, 0))
+        self._listener.listen(1024)
+        self.answer("listening", port=self._listener.getsockname()[1])
+
+    def _start(self, message: Message) -> None:
+        self.end_round()
+        self._round = message["round"]
+        self._prepare_run(message)
+        listener = self._listener if message["has_store"] else None
+        this = Round(
+            run=str(self.run),
+            num_procs=message["num_procs"],
+            store=message["store"],
+            num_hosts=message["num_hosts"],
+            first_rank=message["first_rank"],
+            address=self.address,
+            listener=listener.fileno() if listener else None,
+            failure_file=str(self._folder / "failure.json"),
+        )
+        self._agent = subprocess.Popen(
+            [sys.executable, "-m", "paceline.launch.agent", this.text()],
+            env={**os.environ, **self._environment(message)},
+            pass_fds=[listener.fileno()] if listener else [],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        threading.Thread(target=self._follow, args=(self._agent, self._round), daemon=True).start()
+
+    def _prepare_run(self, message: Message) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir()
+        (self._folder / "recipe.yaml").write_text(message["recipe"], encoding="utf-8")
+        if not (self.run / "recipe.yaml").exists():
+            self.run.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self._folder / "recipe.yaml", self.run / "recipe.yaml")
+
+    def _environment(self, message: Message) -> dict[str, str]:
+        interface = message.get("interface") or interface_of(self.address) or "lo"
+        given = {name: str(value) for name, value in message["environment"].items()}
+        return {
+            **speed_environment(message["num_procs"], interface),
+            "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
+            **given,
+            "PACELINE_STORE": message["store"],
+            "PACELINE_FIRST_RANK": str(message["first_rank"]),
+            "PACELINE_RECIPE": str(self._folder / "recipe.yaml"),
+            "PACELINE_PULSE": str(self._folder),
+            "PACELINE_ATTEMPT": str(message["round"]),
+            "PACELINE_LAUNCHED_AT": repr(time.time() - message["seconds_since"]),
+        }
+
+    def _follow(self, agent: subprocess.Popen[str], number: int) -> None:
+        """Pass on what the workers print, and at the end how it ended."""
+        assert agent.stdout is not None  # noqa: S101  (it was asked for)
+        for line in agent.stdout:
+            self.answer("output", text=line.rstrip("\n"))
+        code = agent.wait()
+        try:
+            failure = json.loads((self._folder / "failure.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            failure = None
+        killed = num_out_of_memory_kills() - self._kills_before
+        beats = [beat for beat, _ in read_pulses(self._folder)]
+        self.answer(
+            "exited",
+            round=number,
+            code=code,
+            failure=failure,
+            beats=beats,
+            memory_kills=max(killed, 0),
+        )
+
+    def pulse(self) -> None:
+        beats = [{**beat, "silent_seconds": age} for beat, age in read_pulses(self._folder)]
+        self.answer("pulse", round=self._round, beats=beats)
+
+    def ask_stop(self) -> None:
+        for process in self._workers():
+            process.terminate()
+
+    def _workers(self) -> list[psutil.Process]:
+        found = []
+        for beat, _ in read_pulses(self._folder):
+            try:
+                process = psutil.Process(beat["pid"])
+                if "paceline.train.worker" in process.cmdline():
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def _print_stacks(self) -> None:
+        """A stopped process prints its stack too, once it is woken; it is killed right after."""
+        for process in self._workers():
+            process.send_signal(signal.SIGUSR1)
+            process.send_signal(signal.SIGCONT)
+
+    def _kill_rank(self, rank: int) -> None:
+        for beat, _ in read_pulses(self._folder):
+            if beat["rank"] == rank:
+                for process in self._workers():
+                    if process.pid == beat["pid"]:
+                        process.kill()
+
+    def end_round(self) -> None:
+        """The workers die with their agent."""
+        workers = self._workers()
+        if self._agent is not None and self._agent.poll() is None:
+            self._agent.kill()
+            self._agent.wait()
+        _, alive = psutil.wait_procs(workers, timeout=3)
+        for process in alive:
+            process.kill()
+
+    def is_training(self) -> bool:
+        return self._agent is not None and self._agent.poll() is None
+
+    def leave(self) -> None:
+        self.end_round()
+        self._token.unlink(missing_ok=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def read_lines(inbox: "queue.Queue[Message | None]") -> None:
+    for line in sys.stdin:
+        try:
+            inbox.put(json.loads(line))
+        except ValueError:
+            continue
+    inbox.put(None)
+
+
+def serve(supervisor: Supervisor, inbox: "queue.Queue[Message | None]", silence: float) -> None:
+    """Until the launcher says goodbye, closes the line, or has been silent for too long."""
+    heard = told = time.monotonic()
+    leaving = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: leaving.set())
+    said_leaving = False
+    while time.monotonic() - heard < silence:
+        try:
+            message = inbox.get(timeout=_TICK_SECONDS)
+        except queue.Empty:
+            message = {"do": "nothing"}
+        else:
+            heard = time.monotonic()
+        if message is None or message["do"] == "bye":
+            break
+        supervisor.do(message)
+        if leaving.is_set() and not said_leaving:
+            said_leaving = True
+            supervisor.answer("leaving")
+            supervisor.ask_stop()
+        if time.monotonic() - told >= 2 * _TICK_SECONDS:
+            told = time.monotonic()
+            supervisor.pulse()
+    else:
+        return
+    _let_save(supervisor)
+
+
+def _let_save(supervisor: Supervisor) -> None:
+    """The launcher is gone, the other hosts' workers perhaps not: save together, then end."""
+    supervisor.ask_stop()
+    until = time.monotonic() + _SAVE_SECONDS
+    while supervisor.is_training() and time.monotonic() < until:
+        time.sleep(0.1)
+
+
+def main() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # sshd sends it when the line is cut
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    inbox: queue.Queue[Message | None] = queue.Queue()
+    threading.Thread(target=read_lines, args=(inbox,), daemon=True).start()
+    hello = inbox.get()
+    if hello is None:
+        return
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    supervisor = Supervisor(hello, answers)
+    try:
+        supervisor.arrive()
+        serve(supervisor, inbox, hello["silence_seconds"])
+    except OSError as error:
+        supervisor.answer("problem", text=str(error))
+    finally:
+        supervisor.leave()
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

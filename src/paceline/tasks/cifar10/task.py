@@ -1,0 +1,157 @@
+"""CIFAR-10: pictures of ten classes, scored by top-1."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from paceline.data import order
+from paceline.data.card import read_card
+from paceline.data.places import data_directory
+from paceline.errors import UserError
+from paceline.recipe import Cifar10Recipe
+from paceline.record.writer import write_file
+from paceline.tasks.cifar10 import augment as images
+from paceline.tasks.cifar10 import prepare as cifar10
+from paceline.tasks.cifar10.fastnet import FastNet
+from paceline.tasks.contract import Scores
+from paceline.tasks.networks import cifar10_network
+from paceline.tasks.samples import PictureStream, channels_last
+from paceline.world import World
+
+FULL_SIZE = 32
+
+
+@dataclass(frozen=True)
+class PictureBatch:
+    pictures: torch.Tensor
+    """uint8, (N, 3, 32, 32), on the device"""
+    labels: torch.Tensor
+
+
+class Cifar10(PictureStream):
+    def __init__(self, recipe: Cifar10Recipe, device: torch.device) -> None:
+        self.recipe = recipe
+        self.device = device
+        self.directory = data_directory(recipe.data)
+        self.train = self._trained_on()
+        super().__init__(recipe, len(self.train.labels), FULL_SIZE)
+        card = read_card(self.directory)
+        self.data_fingerprint = str(card["fingerprint"])
+        self._mean = torch.tensor(card["channel_mean"], device=device).view(1, 3, 1, 1)
+        self._std = torch.tensor(card["channel_std"], device=device).view(1, 3, 1, 1)
+
+    def _trained_on(self) -> cifar10.Pictures:
+        train = cifar10.open_split(self.directory, "train")
+        if self.recipe.train_on == "train":
+            return train
+        more = cifar10.open_split(self.directory, "validation")
+        return cifar10.Pictures(
+            np.concatenate([train.images, more.images]),
+            np.concatenate([train.labels, more.labels]),
+            train.classes,
+        )
+
+    def build_model(self) -> nn.Module:
+        torch.manual_seed(self.recipe.seed)
+        model = cifar10_network(self.recipe.model)
+        if isinstance(model, FastNet):
+            first = torch.from_numpy(np.array(self.train.images[:5000])).to(self.device)
+            model.init_from_pictures(self._normalised(first).cpu())
+        return channels_last(model, self.device)
+
+    def keep(self, directory: Path) -> None:
+        write_file(directory / "classes.txt", "\n".join(self.train.classes) + "\n")
+
+    def micro_batch(self, index: int) -> PictureBatch:
+        samples, epochs = self.samples(index)
+        rng = order.micro_batch_generator(self.recipe.seed, index)
+        augment = self.recipe.augment
+        pictures = images.random_crop(self.train.images[samples], augment.pad, rng)
+        pictures = images.mirror(pictures, images.flip_choice(augment.flip, samples, epochs, rng))
+        pictures = images.cutout(pictures, augment.cutout, rng)
+        batch = self._on_device(pictures, self.train.labels[samples])
+        return PictureBatch(resized(batch.pictures, self.size_at(index)), batch.labels)
+
+    def _on_device(self, pictures: np.ndarray, labels: np.ndarray) -> PictureBatch:
+        return PictureBatch(
+            torch.from_numpy(np.array(pictures)).to(self.device, non_blocking=True),
+            torch.from_numpy(labels).to(self.device, non_blocking=True),
+        )
+
+    def _normalised(self, pictures: torch.Tensor) -> torch.Tensor:
+        floats = pictures.to(dtype=torch.float32, memory_format=torch.channels_last)
+        return floats.div_(255).sub_(self._mean).div_(self._std)
+
+    def loss(self, model: nn.Module, batch: PictureBatch) -> torch.Tensor:
+        return self.summed_loss(model(self._normalised(batch.pictures)), batch.labels)
+
+    def evaluate(self, model: nn.Module, split: str, world: World, final: bool = False) -> Scores:
+        if split == "validation" and self.recipe.train_on == "all":
+            raise UserError(
+                "this run was trained on the validation pictures too; a score on them says nothing",
+                "give --split test",
+            )
+        whole = range(len(cifar10.open_split(self.directory, split).labels))
+        return self._score(model, split, whole, world)
+
+    def evaluate_training(self, model: nn.Module, world: World) -> Scores:
+        return self._score(model, "train", self.scored_training(), world)
+
+    @torch.inference_mode()
+    def _score(self, model: nn.Module, split: str, numbers: range, world: World) -> Scores:
+        pictures = self.train if split == "train" else cifar10.open_split(self.directory, split)
+        sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+        size = self.recipe.evaluate.batch
+        starts = range(0, len(numbers), size)
+        model.eval()
+        for start in starts[world.rank :: world.size]:
+            some = numbers[start : start + size]
+            here = slice(some.start, some.stop, some.step)
+            batch = self._on_device(pictures.images[here], pictures.labels[here])
+            sums += self._sums_of(model, batch)
+        model.train()
+        loss, num_right, num = world.add_up(sums).tolist()
+        mirror = "yes" if self.recipe.mirror else "no"
+        moved = f"|shift:{self.recipe.shift}" if self.recipe.shift else ""
+        signature = f"{split}:{int(num)} pictures|mirror:{mirror}{moved}"
+        return Scores({"top1": num_right / num, "loss": loss / num}, signature)
+
+    def _sums_of(self, model: nn.Module, batch: PictureBatch) -> torch.Tensor:
+        logits = self._logits(model, self._normalised(batch.pictures))
+        losses = F.cross_entropy(logits, batch.labels, reduction="none").double()
+        right = (logits.argmax(1) == batch.labels).double()
+        return torch.stack([losses.sum(), right.sum(), torch.ones_like(right).sum()])
+
+    def _logits(self, model: nn.Module, pictures: torch.Tensor) -> torch.Tensor:
+        """Averaged over the views the recipe asks for; the untouched one counts as much as both
+        moved ones together."""
+        logits = self._of_both_sides(model, pictures)
+        if not self.recipe.shift:
+            return logits
+        moved = [self._of_both_sides(model, view) for view in shifted(pictures, self.recipe.shift)]
+        return logits / 2 + (moved[0] + moved[1]) / 4
+
+    def _of_both_sides(self, model: nn.Module, pictures: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = model(pictures).float()
+        if self.recipe.mirror:
+            logits = (logits + model(pictures.flip(3)).float()) / 2
+        return logits
+
+
+def shifted(pictures: torch.Tensor, pixels: int) -> list[torch.Tensor]:
+    """The pictures moved up left and down right, the edge filled by reflection."""
+    padded = F.pad(pictures, (pixels,) * 4, mode="reflect")
+    height, width = pictures.shape[2:]
+    views = [padded[:, :, at : at + height, at : at + width] for at in (0, 2 * pixels)]
+    return [view.contiguous(memory_format=torch.channels_last) for view in views]
+
+
+def resized(pictures: torch.Tensor, size: int) -> torch.Tensor:
+    if pictures.shape[-1] == size:
+        return pictures
+    laid_out = pictures.contiguous(memory_format=torch.channels_last)
+    return F.interpolate(laid_out, size=(size, size), mode="bilinear", antialias=True)
