@@ -13,7 +13,7 @@ from paceline.record.reader import read_events
 from paceline.record.schema import RunDirectory
 from paceline.report.summary import summarise
 from paceline.report.verdict import Verdict
-from paceline.train.practice import pauses_of
+from paceline.train.measure.practice import pauses_of
 from tests.conftest import CommandLine
 
 POINTS = 0.05

@@ -27,9 +27,9 @@ from paceline.record.reader import Event, read_events
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
 from paceline.tasks.cifar10.resnet import CifarResNet
-from paceline.train.device_clock import settle
-from paceline.train.flops import count_flops, measure_peak
-from paceline.train.probes import ProbeThread, file_name
+from paceline.train.measure.device_clock import settle
+from paceline.train.measure.flops import count_flops, measure_peak
+from paceline.train.measure.probes import ProbeThread, file_name
 from tests.conftest import CommandLine
 
 CPU = torch.device("cpu")

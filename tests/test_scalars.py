@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.train.scalars import Scalars
+from paceline.train.measure.scalars import Scalars
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

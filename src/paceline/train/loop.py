@@ -11,13 +11,13 @@ from paceline.record.checkpoints import checkpoint_name
 from paceline.record.schema import CHECKPOINT, EVALUATE, INPUT, NETWORK, RunDirectory
 from paceline.schedule import batch_scale, rate_at
 from paceline.tasks.contract import Workload
-from paceline.train import practice
 from paceline.train.finetune import begin
-from paceline.train.flops import measure_peak
 from paceline.train.guard import lost, watch_loss
 from paceline.train.input import Input
-from paceline.train.probes import ProbeThread, find_place, start_probes
-from paceline.train.recorder import Recorder
+from paceline.train.measure import practice
+from paceline.train.measure.flops import measure_peak
+from paceline.train.measure.probes import ProbeThread, find_place, start_probes
+from paceline.train.measure.recorder import Recorder
 from paceline.train.save import CheckpointSaver, restore
 from paceline.train.state import TrainState, build_state
 from paceline.train.step import Stepper, plan_step

@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.train.device_clock import DeviceMarks
+from paceline.train.measure.device_clock import DeviceMarks
 from paceline.world import Traffic
 
 

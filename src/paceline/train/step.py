@@ -18,8 +18,8 @@ from paceline.recipe import Recipe
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE, NETWORK, OPTIMIZER
 from paceline.tasks.contract import Workload
-from paceline.train.device_clock import DeviceMarks
-from paceline.train.flops import count_flops
+from paceline.train.measure.device_clock import DeviceMarks
+from paceline.train.measure.flops import count_flops
 from paceline.train.reduce import lay_out_buckets, watch_reduction
 from paceline.train.state import TrainState, set_rate
 from paceline.world import World, without_reduction

@@ -61,7 +61,7 @@ def run_worker(run_path: Path) -> None:
     from paceline.tasks.opening import open_workload  # noqa: PLC0415
     from paceline.train.guard import naming_lack_of_memory  # noqa: PLC0415
     from paceline.train.loop import Trainer  # noqa: PLC0415
-    from paceline.train.recorder import this_attempt  # noqa: PLC0415
+    from paceline.train.measure.recorder import this_attempt  # noqa: PLC0415
     from paceline.train.watchdog import start_pulse  # noqa: PLC0415
 
     run = RunDirectory(run_path)
@@ -88,8 +88,8 @@ def run_worker(run_path: Path) -> None:
 
 def train_to_end(trainer: "Trainer") -> str:
     from paceline.lifetime import process_started  # noqa: PLC0415
-    from paceline.train import environment  # noqa: PLC0415
     from paceline.train.loop import describe_state  # noqa: PLC0415
+    from paceline.train.measure import environment  # noqa: PLC0415
 
     run, recipe, world = trainer.run, trainer.recipe, trainer.world
     trainer.restore()

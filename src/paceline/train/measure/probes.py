@@ -13,7 +13,7 @@ from typing import Any
 from paceline.machine.probe import HostProbe, host_names, interface_used, this_place
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
-from paceline.train.recorder import this_attempt
+from paceline.train.measure.recorder import this_attempt
 from paceline.world import World
 
 

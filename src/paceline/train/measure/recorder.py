@@ -10,9 +10,9 @@ from paceline.recipe import LogSettings
 from paceline.record.schema import START_UP, RunDirectory
 from paceline.record.writer import EventFile
 from paceline.tasks.contract import Scores
-from paceline.train.device_clock import settle
-from paceline.train.practice import clock_of
-from paceline.train.scalars import Scalars
+from paceline.train.measure.device_clock import settle
+from paceline.train.measure.practice import clock_of
+from paceline.train.measure.scalars import Scalars
 from paceline.train.step import Measures, StepResult
 from paceline.units import format_seconds, plural
 from paceline.world import World

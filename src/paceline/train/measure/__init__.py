@@ -1,0 +1,1 @@
+"""What an attempt records about itself: events, phases, probes, surroundings."""
