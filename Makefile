@@ -20,7 +20,7 @@ $(BENCH_READY): $(READY)
 	@touch $@
 
 demo: $(READY)
-	@$(BIN)/python -m paceline.demo
+	@$(BIN)/python -m paceline.tasks.nmt.demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -m "not cluster"

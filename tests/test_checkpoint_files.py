@@ -10,7 +10,6 @@ import pytest
 from safetensors.numpy import save_file
 
 from paceline.errors import UserError
-from paceline.recipe import CheckpointSettings
 from paceline.record import checkpoints as stored
 from paceline.record.checkpoints import (
     all_checkpoints,
@@ -24,6 +23,7 @@ from paceline.record.checkpoints import (
 from paceline.record.schema import RunDirectory
 from paceline.report import render_checkpoint
 from paceline.report.checkpoint import contents
+from paceline.settings import CheckpointSettings
 
 Arrays = dict[str, np.ndarray]
 

@@ -18,13 +18,13 @@ from safetensors.torch import save_file
 from paceline import recipe as recipes
 from paceline.errors import UserError
 from paceline.models.weights import load_weights
-from paceline.recipe import ImagenetRecipe
 from paceline.record.phases import PhaseClock
 from paceline.record.reader import read_events
 from paceline.record.schema import INPUT, RunDirectory
 from paceline.tasks.imagenet import shards
 from paceline.tasks.imagenet.preparation import prepare as imagenet
 from paceline.tasks.imagenet.resnet import ImagenetResNet
+from paceline.tasks.imagenet.settings import ImagenetRecipe
 from paceline.tasks.imagenet.standin import archives as photos_archives
 from paceline.tasks.imagenet.standin import photos
 from paceline.tasks.imagenet.task import Imagenet
@@ -301,7 +301,7 @@ def test_published_weights_are_taken_and_the_last_layer_starts_anew(tmp_path: Pa
     torch.manual_seed(2)
     network = ImagenetResNet(18, num_classes=20, width=8)
     last = network.fc.weight.detach().clone()
-    said = begin_with(network, str(path))
+    said = begin_with(network, str(path), "fc.")
     assert "the last layer starts anew" in said
     assert torch.equal(network.conv1.weight, other.conv1.weight)
     assert torch.equal(network.fc.weight, last)
@@ -310,7 +310,7 @@ def test_published_weights_are_taken_and_the_last_layer_starts_anew(tmp_path: Pa
 def test_weights_of_the_same_task_are_taken_whole(tmp_path: Path) -> None:
     other = ImagenetResNet(18, num_classes=20, width=8)
     network = ImagenetResNet(18, num_classes=20, width=8)
-    said = begin_with(network, str(stored(tmp_path / "weights.safetensors", other)))
+    said = begin_with(network, str(stored(tmp_path / "weights.safetensors", other)), "fc.")
     assert "anew" not in said
     assert torch.equal(network.fc.weight, other.fc.weight)
 
@@ -318,7 +318,7 @@ def test_weights_of_the_same_task_are_taken_whole(tmp_path: Path) -> None:
 def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
     path = stored(tmp_path / "weights.safetensors", ImagenetResNet(34, 20, 8))
     with pytest.raises(UserError, match=r"another network: it has also layer1.2"):
-        begin_with(ImagenetResNet(18, 20, 8), str(path))
+        begin_with(ImagenetResNet(18, 20, 8), str(path), "fc.")
 
 
 @pytest.mark.parametrize("kind", ["missing", "no weights", "an empty directory"])
@@ -329,7 +329,7 @@ def test_what_holds_no_weights_is_refused(tmp_path: Path, kind: str) -> None:
     elif kind == "an empty directory":
         path.mkdir()
     with pytest.raises(UserError, match="start"):
-        begin_with(ImagenetResNet(18, 20, 8), str(path))
+        begin_with(ImagenetResNet(18, 20, 8), str(path), "fc.")
 
 
 def test_a_run_begins_with_the_weights_of_another_run(command: CommandLine, whole: str) -> None:

@@ -11,7 +11,7 @@ from paceline.data.readahead import Busy, ReadAhead, fill_at_once
 from paceline.machine.cores import cores_of_host, cores_of_process, memory_of_process
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE, INPUT
-from paceline.tasks.contract import Workload
+from paceline.tasks.contract import Task
 from paceline.train.input import Input, Window, limits_for, wanted_workers
 from paceline.train.state import Progress
 from paceline.train.step import plan_step
@@ -196,11 +196,11 @@ def run_loop(workload: SlowReading, num_steps: int) -> list[dict[str, Any]]:
     notes: list[dict[str, Any]] = []
     clock, world = PhaseClock(), World(0, 1, torch.device("cpu"))
     source = Input(
-        cast(Workload, workload), world, clock, lambda kind, **f: notes.append({"kind": kind, **f})
+        cast(Task, workload), world, clock, lambda kind, **f: notes.append({"kind": kind, **f})
     )
     source.start(Progress(), num_steps)
     for step in range(num_steps):
-        plan = plan_step(cast(Workload, workload), step, world)
+        plan = plan_step(cast(Task, workload), step, world)
         with clock.phase(INPUT):
             assert source.take(plan) == [workload.micro_batch(step)]
         with clock.phase(COMPUTE):

@@ -7,9 +7,9 @@ from torch import nn
 from paceline import recipe
 from paceline.errors import UserError
 from paceline.models.norm import StepBatchNorm2d
-from paceline.recipe import OptimizerSettings
+from paceline.settings import OptimizerSettings
 from paceline.train.muon import Muon, orthogonalised
-from paceline.train.state import build_optimizer
+from paceline.train.optimizer import build_optimizer
 
 
 def network() -> nn.Module:

@@ -7,7 +7,7 @@ import yaml
 
 from paceline import config, recipe
 from paceline.errors import UserError
-from paceline.recipe import Cifar10Recipe
+from paceline.tasks.cifar10.settings import Cifar10Recipe
 
 NAMES = sorted(recipe.shipped())
 
@@ -311,6 +311,6 @@ def test_a_stored_recipe_that_cannot_be_read_is_refused(tmp_path: Path, content:
 
 @pytest.mark.parametrize("name", recipe.shipped())
 def test_the_size_of_every_shipped_recipe_is_told_before_it_runs(name: str) -> None:
-    from paceline.train.size import size_in_words
+    from paceline.tasks.sizes import size_in_words
 
     assert "parameters" in size_in_words(recipe.load(name))

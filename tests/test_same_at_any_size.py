@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from paceline import recipe as recipes
-from paceline.recipe import Cifar10Recipe
+from paceline.tasks.cifar10.settings import Cifar10Recipe
 from paceline.tasks.cifar10.task import Cifar10
 from paceline.train.step import plan_step
 from paceline.world import World

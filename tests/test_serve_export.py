@@ -16,14 +16,14 @@ from torch.nn.utils.rnn import pad_sequence
 from paceline import config, recipe
 from paceline.errors import UserError
 from paceline.models.transformer import Transformer
-from paceline.recipe import NmtRecipe
 from paceline.record.checkpoints import OPTIMIZER, WEIGHTS
-from paceline.tasks.networks import nmt_shape
+from paceline.tasks.nmt.network import nmt_shape
 from paceline.tasks.nmt.preparation import prepare as nmt
 from paceline.tasks.nmt.serve.export import Order, export
 from paceline.tasks.nmt.serve.exported import BATCH_TOKENS, ExportedTranslator, similar
 from paceline.tasks.nmt.serve.lines import Search
 from paceline.tasks.nmt.serve.translate import RunTranslator
+from paceline.tasks.nmt.settings import NmtRecipe
 from paceline.tasks.nmt.standin.sentences import pairs
 from paceline.tasks.nmt.vocabulary import MODEL_NAME, Vocabulary
 from paceline.train.save import Snapshot, write_checkpoint

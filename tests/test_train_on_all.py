@@ -7,7 +7,7 @@ import torch
 
 from paceline import recipe
 from paceline.errors import UserError
-from paceline.recipe import Cifar10Recipe
+from paceline.tasks.cifar10.settings import Cifar10Recipe
 from paceline.tasks.cifar10.task import Cifar10
 from tests.conftest import CommandLine
 

@@ -9,9 +9,10 @@ import re
 import sys
 
 from paceline import __version__
-from paceline.cli import data, hosts, jobs, live, read, serve, train
-from paceline.cli.parser import Parser
+from paceline.arguments import Parser
+from paceline.cli import data, hosts, jobs, live, read, train
 from paceline.errors import EXIT_USER_ERROR, UserError
+from paceline.task_finder import find_task, task_names
 
 _DOTTED_OPTION = re.compile(r"--([a-z0-9_]+(?:\.[a-z0-9_]+)+)(?:=(.*))?")
 
@@ -27,8 +28,8 @@ def build_parser() -> Parser:
     data.add_recipes(verbs)
     train.add_train(verbs)
     train.add_evaluate(verbs)
-    serve.add_translate(verbs)
-    serve.add_classify(verbs)
+    for name in task_names():
+        find_task(name).add_verbs(verbs)
     read.add_readers(verbs)
     live.add_live(verbs)
     hosts.add_hosts(verbs)

@@ -6,7 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
-from paceline.cli.parser import Parser, Verbs, count, say
+from paceline.arguments import Parser, Verbs, count, say
 from paceline.errors import UserError
 
 _IMPORTS = ["aws", "gcloud", "ibmcloud", "plain", "slurm", "mpi"]

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from paceline.cli.parser import Parser, Verbs, count, say
+from paceline.arguments import Parser, Verbs, count, say
 
 
 def add_jobs(verbs: Verbs) -> None:

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from paceline.cli.parser import Verbs, say
+from paceline.arguments import Verbs, say
 
 
 def add_live(verbs: Verbs) -> None:

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from paceline.cli.parser import Verbs, say
+from paceline.arguments import Verbs, say
 
 _FORMS = {"html": "html", "md": "markdown", "json": "json"}
 """Options that write files, and which form of the report each writes."""

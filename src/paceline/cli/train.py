@@ -6,7 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from paceline.cli.parser import Verbs, count, say
+from paceline.arguments import Verbs, count, say
 
 
 def add_train(verbs: Verbs) -> None:
@@ -42,9 +42,9 @@ def train_run(arguments: argparse.Namespace) -> int:
     from paceline import recipe
     from paceline.launch import local
     from paceline.launch.batch.place import find_place
-    from paceline.launch.checks import check_data
     from paceline.machine.devices import num_procs_here
     from paceline.record.schema import RunDirectory
+    from paceline.task_finder import find_task
 
     loaded = recipe.load(arguments.recipe, arguments.settings)
     path = arguments.run or Path("runs") / Path(arguments.recipe).stem
@@ -60,7 +60,7 @@ def train_run(arguments: argparse.Namespace) -> int:
 
         job = local.Job(loaded, RunDirectory(path.absolute()), arguments.procs or 0, command)
         return remote.train_on_hosts(job, load_hosts(arguments.hosts), say)
-    check_data(loaded)
+    find_task(loaded.workload).check_data(loaded)
     place = find_place(os.environ)
     if place is not None:
         from paceline.launch.batch import member as mpi
@@ -71,7 +71,7 @@ def train_run(arguments: argparse.Namespace) -> int:
 
 
 def evaluate_run(arguments: argparse.Namespace) -> int:
-    from paceline.launch.local import run_alone
+    from paceline.machine.alone import run_alone
     from paceline.record.reader import require_run
 
     require_run(arguments.run)

@@ -7,14 +7,15 @@ file itself, its hashes, and the messages when it is missing or belongs to somet
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
 
 CARD_NAME = "card.json"
-_NOT_ON_THE_WEB = ("imagenet",)  # given out to those who sign its terms
+WAYS = ("web", "stand-in", "PATH")
+"""What `paceline data NAME --from` takes, unless a data set says otherwise."""
 
 
 def sha256_file(path: Path) -> str:
@@ -46,30 +47,31 @@ def write_card(directory: Path, card: Mapping[str, Any]) -> Path:
     return path
 
 
-def read_card(directory: Path, workload: str | None = None) -> dict[str, Any]:
+def read_card(
+    directory: Path, workload: str | None = None, ways: Sequence[str] = WAYS
+) -> dict[str, Any]:
     """The card of a directory; with a workload named, one of that workload or a UserError."""
     path = directory / CARD_NAME
     if not path.is_file():
-        raise UserError(_what_is_missing(directory), _how_to_prepare(workload))
+        raise UserError(_what_is_missing(directory), _how_to_prepare(workload, ways))
     try:
         card = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {path}: {error}", _how_to_prepare(workload)) from error
+        raise UserError(f"cannot read {path}: {error}", _how_to_prepare(workload, ways)) from error
     if not isinstance(card, dict) or not isinstance(card.get("workload"), str):
-        raise UserError(f"{path} is not a card of prepared data", _how_to_prepare(workload))
+        raise UserError(f"{path} is not a card of prepared data", _how_to_prepare(workload, ways))
     if workload is not None and card["workload"] != workload:
         raise UserError(
             f"{directory} holds data of the workload '{card['workload']}', not of '{workload}'",
-            f"name another directory with data=DIR, or {_how_to_prepare(workload)}",
+            f"name another directory with data=DIR, or {_how_to_prepare(workload, ways)}",
         )
     return card
 
 
-def spoilt(directory: Path, workload: str, why: str) -> UserError:
-    ways = "stand-in|PATH" if workload in _NOT_ON_THE_WEB else "web|stand-in|PATH"
+def spoilt(directory: Path, workload: str, why: str, ways: Sequence[str] = WAYS) -> UserError:
     return UserError(
         f"the data in {directory} is damaged: {why}",
-        f"prepare it again: paceline data {workload} --from {ways} --to {directory}",
+        f"prepare it again: paceline data {workload} --from {'|'.join(ways)} --to {directory}",
     )
 
 
@@ -81,10 +83,9 @@ def _what_is_missing(directory: Path) -> str:
     return f"{directory} holds no prepared data (no {CARD_NAME})"
 
 
-def _how_to_prepare(workload: str | None) -> str:
+def _how_to_prepare(workload: str | None, ways: Sequence[str]) -> str:
     name = workload or "WORKLOAD"
-    ways = [f"--from {way}" for way in ("web", "stand-in", "PATH")]
-    first, *others = ways[1:] if workload in _NOT_ON_THE_WEB else ways
+    first, *others = [f"--from {way}" for way in ways]
     return (
         f"run: paceline data {name} {first}   (or {', or '.join(others)}; "
         "--to DIR where it should be)"

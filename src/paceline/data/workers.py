@@ -26,7 +26,6 @@ _Result = TypeVar("_Result")
 # is what everybody waits for.
 _MOST_WORKERS: Final = 16
 _SAY_EVERY_SECONDS: Final = 5.0
-_PRELOADED: Final = "paceline.tasks.nmt.preparation.steps"
 
 
 def default_num_workers() -> int:
@@ -48,7 +47,7 @@ def run_all(
     # A server that has the imports done and forks from there: a worker costs a hundredth of a
     # second, where a fresh interpreter for each would cost a third of one at every step.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([_PRELOADED])
+    context.set_forkserver_preload([function.__module__])
     pool = ProcessPoolExecutor(min(num_workers, len(tasks)), context, _prepare_worker)
     try:
         futures = {pool.submit(function, task): number for number, task in enumerate(tasks)}

@@ -19,10 +19,10 @@ from paceline.doctor import rows as doctor_rows
 from paceline.doctor.network import Pair
 from paceline.doctor.rows import Facts, Row
 from paceline.doctor.session import LostError, Session
-from paceline.doctor.sizes import sizes_of
 from paceline.hosts.file import Host, HostsFile
 from paceline.hosts.ssh import on_all
-from paceline.recipe import Recipe
+from paceline.settings import Recipe
+from paceline.tasks.sizes import sizes_of
 from paceline.units import count_of
 
 Say = Callable[[str], None]
@@ -261,9 +261,7 @@ class Examination:
         ways = {pair: answer["interface"] for pair, answer in found.reached.items()}
         rows = [
             *self._rows_of_hosts(),
-            *doctor_hosts.judge_run(
-                found.written, found.seen, sizes.checkpoints_bytes if sizes else None
-            ),
+            *doctor_hosts.judge_run(found.written, found.seen, sizes.kept_bytes if sizes else None),
             *doctor_network.judge_addresses(found.facts, self._private_addresses()),
             *doctor_network.judge_listening(found.listening),
             *doctor_network.judge_interfaces(ways),

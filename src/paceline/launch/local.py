@@ -9,12 +9,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import psutil
 
@@ -25,11 +24,12 @@ from paceline.launch.jobs import note_launch
 from paceline.launch.signals import caught_by
 from paceline.lifetime import process_started
 from paceline.machine.tuning import num_cores, speed_environment
-from paceline.recipe import Recipe, read_settings, refuse_meaningless_change
+from paceline.recipe import read_settings, refuse_meaningless_change
 from paceline.record.checkpoints import all_checkpoints, step_of
 from paceline.record.reader import read_events
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile, prepare_directory, write_file
+from paceline.settings import Recipe
 
 Say = Callable[[str], None]
 
@@ -174,18 +174,3 @@ def _is_worker(process: psutil.Process) -> bool:
         return "paceline.train.worker" in process.cmdline()
     except psutil.Error:
         return False
-
-
-def run_alone(module: str, arguments: list[str], stdout: IO[bytes] | int | None = None) -> int:
-    """Run one module of ours with a worker's environment, and pass signals on."""
-    environment = {**os.environ, **speed_environment(1)}
-    process = subprocess.Popen(
-        [sys.executable, "-m", module, *arguments], env=environment, stdout=stdout
-    )
-    try:
-        return process.wait()
-    except KeyboardInterrupt:
-        process.terminate()
-        time.sleep(0.1)
-        process.kill()
-        return 130

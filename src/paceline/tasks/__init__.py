@@ -1,1 +1,1 @@
-"""The tasks that Paceline ships, a folder each, and the contract that they keep. No torch here."""
+"""The tasks that Paceline ships, a folder each. What a task must do is in `contract.py`."""

@@ -1,19 +1,28 @@
-"""The whole contract of a task.
+"""The whole contract of a task, in its two halves.
 
-A workload turns a recipe and prepared data into a model, micro-batches and scores. It never learns
-how many processes there are: training asks it for micro-batches by their number in one endless
-stream, and adds up what it returns.
+`TaskKind` is a task before anything is opened: its settings, its data on disk, its verbs. The
+command line, launchers and the doctor ask it, and it imports nothing heavy until it must.
+
+`Task` is a task at work in one process: a recipe and prepared data become a model, micro-batches
+and scores. It never learns how many processes there are: training asks it for micro-batches by
+their number in one endless stream, and adds up what it returns.
 """
 
+from abc import ABC, abstractmethod
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-import torch
-from torch import nn
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
-from paceline.data.readahead import Filling
-from paceline.world import World
+    from paceline.arguments import Verbs
+    from paceline.data.readahead import Filling
+    from paceline.settings import Recipe
+    from paceline.world import World
 
 
 @dataclass(frozen=True)
@@ -26,58 +35,117 @@ class Scores:
     """A few results to look at, e.g. translations."""
 
 
-class Workload(Protocol):
-    unit: str
-    """What throughput counts, e.g. 'image'."""
+class TaskKind(ABC):
+    """What can be asked of a task without its data, its libraries or a device."""
 
-    best_by: str
+    @property
+    @abstractmethod
+    def recipe_class(self) -> "type[Recipe]":
+        """Its settings: what every recipe has, and what this task adds."""
+
+    @abstractmethod
+    def open(self, recipe: Any, device: "torch.device") -> "Task":
+        """The task at work, with its data open."""
+
+    @abstractmethod
+    def build_network(self, recipe: Any) -> "nn.Module":
+        """An untrained network from the settings alone: no data, no device, no seed."""
+
+    @abstractmethod
+    def check_data(self, recipe: Any) -> None:
+        """Raise unless the recipe's data is there and is what this task reads."""
+
+    def num_parameters(self, _recipe: Any) -> int | None:
+        """How many weights the network has, where that is known without building it."""
+        return None
+
+    @abstractmethod
+    def add_data_options(self, data: ArgumentParser) -> None:
+        """Options of `paceline data NAME` that only this task has."""
+
+    @abstractmethod
+    def prepare_data(self, arguments: Namespace, say: Callable[[str], None]) -> Path:
+        """Do what `paceline data NAME` asks; the directory that it is in then."""
+
+    def add_verbs(self, _verbs: "Verbs") -> None:
+        """Verbs of the command line that use a model of this task."""
+        return
+
+
+class Task(ABC):
+    """What training asks of a task. Seven members are the task's own; the rest has defaults."""
+
+    unit: ClassVar[str]
+    """What throughput counts, e.g. 'image'."""
+    best_by: ClassVar[str]
     """The score by which the best checkpoint is chosen; higher is better."""
 
+    recipe: "Recipe"
+    device: "torch.device"
     data_fingerprint: str
     """Changes when the data does; a run goes on only with the data it began with."""
 
-    @property
-    def device(self) -> torch.device: ...
-
-    def build_model(self) -> nn.Module:
+    @abstractmethod
+    def build_model(self) -> "nn.Module":
         """A fresh model from the recipe's seed, the same in every process."""
 
-    def keep(self, directory: Path) -> None:
-        """Copy into the run what using its weights later takes besides them."""
-
-    def micro_batches_per_step(self, world_size: int) -> int:
-        """How many micro-batches of the stream make one optimizer step."""
-
-    def global_batch(self, world_size: int) -> int:
-        """The size of a step's batch in the recipe's own measure, for scaling the rate."""
-
+    @abstractmethod
     def num_units(self, index: int) -> int:
         """Units in a micro-batch, known without reading it."""
 
+    @abstractmethod
     def epochs_at(self, position: int) -> float:
         """How often the data has been seen after this many micro-batches."""
 
+    @abstractmethod
     def micro_batch(self, index: int) -> Any:
         """The index-th micro-batch of the stream, ready for `loss`."""
 
-    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
+    @abstractmethod
+    def loss(self, model: "nn.Module", batch: Any) -> "torch.Tensor":
         """The *sum* of the losses of a micro-batch's units, with its graph."""
 
-    def evaluate(self, model: nn.Module, split: str, world: World, final: bool = False) -> Scores:
+    @abstractmethod
+    def evaluate(
+        self, model: "nn.Module", split: str, world: "World", final: bool = False
+    ) -> Scores:
         """Scores over a split: every sample once, whatever the world. `final` may take longer.
 
         One of them is 'loss', without label smoothing.
         """
 
-    def evaluate_training(self, model: nn.Module, world: World) -> Scores:
+    @abstractmethod
+    def evaluate_training(self, model: "nn.Module", world: "World") -> Scores:
         """The measure of `evaluate` on a fixed part of the training samples, as they are (not
         augmented), `recipe.evaluate.train_samples` of them: compared with validation it shows
         overfitting. Costly scores (decoding) may be left out; 'loss' may not."""
 
+    def micro_batches_per_step(self, world_size: int) -> int:
+        """How many micro-batches of the stream make one optimizer step."""
+        return self.recipe.batch.num_micro_batches(world_size)
+
+    def global_batch(self, world_size: int) -> int:
+        """The size of a step's batch in the recipe's own measure, for scaling the rate."""
+        return self.recipe.batch.whole(world_size)
+
+    def keep(self, _directory: Path) -> None:
+        """Copy into the run what using its weights later takes besides them."""
+        return
+
+    @property
+    def start_from(self) -> str | None:
+        """Fine-tuning: the run, checkpoint or file whose weights a new run begins with."""
+        return None
+
+    @property
+    def last_layer(self) -> str:
+        """What the names of the last layer's weights begin with; fine-tuning may start it anew."""
+        return ""
+
 
 @runtime_checkable
 class ReadsAhead(Protocol):
-    """A workload whose micro-batches take reading and decoding: threads do it ahead of the loop.
+    """A task whose micro-batches take reading and decoding: threads do it ahead of the loop.
 
     For every index `on_device(fill_at_once(begin_batch(index)))` is `micro_batch(index)`.
     """
@@ -86,7 +154,11 @@ class ReadsAhead(Protocol):
     def asked_workers(self) -> int | None:
         """How many threads the recipe asks for; None where the number is to be found."""
 
-    def begin_batch(self, index: int) -> Filling:
+    @property
+    def input_remedy(self) -> str:
+        """What makes reading cheaper, as part of a sentence for the user."""
+
+    def begin_batch(self, index: int) -> "Filling":
         """A micro-batch to be filled."""
 
     @property

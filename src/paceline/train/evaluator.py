@@ -10,7 +10,7 @@ from paceline.lifetime import die_with_parent
 from paceline.models.weights import load_weights
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
-from paceline.tasks.opening import open_workload
+from paceline.task_finder import find_task
 from paceline.world import join, settle_this_process
 
 
@@ -18,7 +18,7 @@ def evaluate(run: RunDirectory, which: str, split: str) -> dict[str, object]:
     weights = load_weights(run.path, which)
     recipe = recipes.from_run(run.recipe)
     world = join(recipe.device, recipe.guard.group_seconds)
-    workload = open_workload(recipe, world.device)
+    workload = find_task(recipe.workload).open(recipe, world.device)
     model = workload.build_model()
     model.load_state_dict(weights.tensors)
     scores = workload.evaluate(model, split, world, final=True)

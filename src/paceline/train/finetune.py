@@ -13,30 +13,31 @@ from torch import nn
 
 from paceline.errors import UserError
 from paceline.models.weights import load_weights
-from paceline.recipe import ImagenetRecipe, Recipe
 from paceline.record import checkpoints as stored
 from paceline.record.schema import RunDirectory
+from paceline.tasks.contract import Task
 from paceline.train.state import Tensors
 from paceline.world import World
 
-_LAST_LAYER: Final = "fc."
 _WRAPPER: Final = "module."  # what DistributedDataParallel puts before every name
 _NOT_USED: Final = "num_batches_tracked"  # torch's own batch norm counts; ours has no use for it
 _SHOWN: Final = 3
 
 
-def begin(recipe: Recipe, network: nn.Module, world: World) -> str | None:
+def begin(task: Task, network: nn.Module, world: World) -> str | None:
     """Give every process's fresh network the weights that the recipe names; says so in words."""
-    start_from = recipe.model.start_from if isinstance(recipe, ImagenetRecipe) else None
+    start_from = task.start_from
     if start_from is None:
         return None
-    text: str | None = begin_with(network, start_from) if world.is_first else None
+    text: str | None = None
+    if world.is_first:
+        text = begin_with(network, start_from, task.last_layer)
     for tensor in network.state_dict().values():
         world.send_tensor(tensor)
     return text
 
 
-def begin_with(network: nn.Module, start_from: str) -> str:
+def begin_with(network: nn.Module, start_from: str, last_layer: str) -> str:
     """Put stored weights into a fresh network; what was done, in words."""
     own = network.state_dict()
     found = {
@@ -44,7 +45,7 @@ def begin_with(network: nn.Module, start_from: str) -> str:
         for name, value in read_start(Path(start_from)).items()
         if not name.endswith(_NOT_USED)
     }
-    last = [name for name in own if name.startswith(_LAST_LAYER)]
+    last = [name for name in own if last_layer and name.startswith(last_layer)]
     is_other_task = any(name in found and found[name].shape != own[name].shape for name in last)
     for name in last if is_other_task else []:
         found[name] = own[name]

@@ -1,4 +1,4 @@
-"""When a run must stop itself: a loss that is not finite, or that has left for good."""
+"""When a run is refused at its start, and when it must stop itself because its loss is lost."""
 
 import math
 import os
@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from paceline.errors import UserError
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import START_UP
+from paceline.settings import Recipe
+from paceline.tasks.contract import Task
 from paceline.train.state import Progress
+from paceline.world import World
 
 _SMOOTHING = 0.98  # about the last 50 steps: one bad batch is not divergence
 
@@ -69,3 +72,20 @@ def naming_lack_of_memory(rank: int, micro: int | None, clock: PhaseClock) -> It
             f"lower batch.micro{now} or evaluate.batch, or start fewer processes on that host "
             "(--procs); then go on with the same command",
         ) from error
+
+
+def refuse_too_many_processes(task: Task, world: World) -> None:
+    num_micro = task.micro_batches_per_step(world.size)
+    if num_micro < world.size:
+        raise UserError(
+            f"a step has {num_micro} micro-batches, too few for {world.size} processes",
+            "lower batch.micro, raise batch.global, or start fewer processes",
+        )
+
+
+def refuse_fp16_without_cuda(recipe: Recipe, world: World) -> None:
+    if recipe.precision == "fp16" and world.device.type != "cuda":
+        raise UserError(
+            f"precision=fp16 needs CUDA, and this run is on {world.device.type}",
+            "use precision=fp32 (or bf16, which most CPUs emulate slowly)",
+        )

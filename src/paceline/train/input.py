@@ -16,7 +16,7 @@ from paceline.data.readahead import Busy, ReadAhead
 from paceline.machine.cores import cores_of_process, memory_of_process
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import CHECKPOINT, EVALUATE, INPUT
-from paceline.tasks.contract import ReadsAhead, Workload
+from paceline.tasks.contract import ReadsAhead, Task
 from paceline.train.state import Progress
 from paceline.train.step import StepPlan, plan_step
 from paceline.units import count_of, format_bytes, plural
@@ -93,12 +93,12 @@ def wanted_workers(window: Window, limit: int) -> int:
 
 
 class Input:
-    """Micro-batches for the loop, read ahead where the workload's take reading."""
+    """Micro-batches for the loop, read ahead where the task's take reading."""
 
-    def __init__(self, workload: Workload, world: World, clock: PhaseClock, note: Note) -> None:
-        self.workload, self.world = workload, world
+    def __init__(self, task: Task, world: World, clock: PhaseClock, note: Note) -> None:
+        self.task, self.world = task, world
         self._clock, self._note = clock, note
-        self._source = workload if isinstance(workload, ReadsAhead) else None
+        self._source = task if isinstance(task, ReadsAhead) else None
         self._asked = self._source.asked_workers if self._source else 0
         self._ahead: ReadAhead | None = None
         self._limits = Limits(0, 0, "")
@@ -112,7 +112,7 @@ class Input:
         self._start_window()
         if self._source is None or progress.step >= num_steps:
             return
-        plan = plan_step(self.workload, progress.position, self.world)
+        plan = plan_step(self.task, progress.position, self.world)
         self._limits = limits_for(
             self._source.largest_batch_bytes,
             len(plan.mine),
@@ -122,7 +122,7 @@ class Input:
         if self._asked == 0:
             return
         self.num_workers = self._asked or min(_FIRST_WORKERS, self._limits.num_workers)
-        coming = coming_indices(self.workload, progress, num_steps, self.world)
+        coming = coming_indices(self.task, progress, num_steps, self.world)
         self._ahead = ReadAhead(
             self._source.begin_batch, coming, self.num_workers, self._limits.num_ahead
         )
@@ -130,7 +130,7 @@ class Input:
 
     def take(self, plan: StepPlan) -> list[Any]:
         if self._ahead is None or self._source is None:
-            return [self.workload.micro_batch(index) for index in plan.mine]
+            return [self.task.micro_batch(index) for index in plan.mine]
         batches = []
         for wanted in plan.mine:
             index, batch = self._ahead.take()
@@ -145,8 +145,8 @@ class Input:
         if self._num_steps == 1:
             self._start_window()  # the first step waits for the first batch, whatever the number
             return
-        self._num_samples += sum(map(self.workload.num_units, plan.mine))
-        self._world_scale = plan.num_units / sum(map(self.workload.num_units, plan.mine))
+        self._num_samples += sum(map(self.task.num_units, plan.mine))
+        self._world_scale = plan.num_units / sum(map(self.task.num_units, plan.mine))
         is_first_time = not self._is_found and self._num_steps > _NUM_FIRST_STEPS
         if is_first_time or time.perf_counter() - self._began >= _CHECK_SECONDS:
             self._judge(step, self._window())
@@ -194,7 +194,7 @@ class Input:
         model, worker = (
             rate * self._world_scale for rate in (window.model_rate, window.worker_rate)
         )
-        units = plural(self.workload.unit)
+        units = plural(self.task.unit)
         limit = f"at most {self._limits.num_workers}: {self._limits.why}"
         given = f", one thread of each process gives {worker:,.0f}" if num_workers else ""
         text = (
@@ -209,7 +209,7 @@ class Input:
             return
         self._said_at = time.monotonic()
         model, given = (rate * self._world_scale for rate in (window.model_rate, window.given_rate))
-        units = plural(self.workload.unit)
+        units = plural(self.task.unit)
         text = (
             f"input is the limit: the model could take {model:,.0f} {units}/s, the loader gives "
             f"{given:,.0f} ({100 * window.waiting_share:.0f} % of the time is spent waiting for "
@@ -228,8 +228,7 @@ class Input:
             )
         return (
             f"it has {count_of(self.num_workers, 'thread')}, the most for {self._limits.why}: "
-            "use more cores, shrink the pictures once (paceline data imagenet --max-side), or see "
-            "how fast the data can be read"
+            f"use more cores, {self._source.input_remedy}, or see how fast the data can be read"
         )
 
     def _note_input(self, step: int, rates: tuple[float, float], text: str, is_limit: bool) -> None:
@@ -245,12 +244,10 @@ class Input:
         )
 
 
-def coming_indices(
-    workload: Workload, progress: Progress, num_steps: int, world: World
-) -> Iterator[int]:
+def coming_indices(task: Task, progress: Progress, num_steps: int, world: World) -> Iterator[int]:
     """The micro-batches that this process will take from here to the end of the run."""
     position = progress.position
     for _ in range(progress.step, num_steps):
-        plan = plan_step(workload, position, world)
+        plan = plan_step(task, position, world)
         yield from plan.mine
         position = plan.indices.stop

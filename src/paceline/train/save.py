@@ -20,9 +20,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from paceline.recipe import CheckpointSettings
 from paceline.record import checkpoints as stored
 from paceline.record.schema import RunDirectory
+from paceline.settings import CheckpointSettings
 from paceline.train.measure.practice import pause_disk
 from paceline.train.state import (
     Tensors,

@@ -4,7 +4,6 @@ What is *not* here is a function of what is: the learning rate follows from the 
 and all random numbers from the seed and the position.
 """
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,9 +12,9 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from paceline.models import compiled
-from paceline.models.norm import StepBatchNorm2d, norm_layers
-from paceline.recipe import OptimizerSettings, Recipe
-from paceline.train.muon import Muon
+from paceline.models.norm import norm_layers
+from paceline.settings import Recipe
+from paceline.train.optimizer import build_optimizer
 from paceline.world import World, unwrapped
 
 Tensors = dict[str, torch.Tensor]
@@ -84,49 +83,6 @@ def moving_average(decay: float) -> Any:
     return get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
 
 
-def build_optimizer(settings: OptimizerSettings, network: nn.Module) -> torch.optim.Optimizer:
-    groups = parameter_groups(settings, network)
-    if settings.kind == "muon":
-        return Muon(groups, lr=1.0, momentum=settings.momentum)
-    if settings.kind == "sgd":
-        return torch.optim.SGD(
-            groups,
-            lr=1.0,
-            momentum=settings.momentum,
-            nesterov=settings.nesterov and settings.momentum > 0,
-        )
-    kind = torch.optim.Adam if settings.kind == "adam" else torch.optim.AdamW
-    betas = (settings.beta1, settings.beta2)
-    # One pass over the weights instead of ten. Elsewhere torch's own choice is as good.
-    is_fused = True if all(p.device.type == "cpu" for p in network.parameters()) else None
-    return kind(groups, lr=1.0, betas=betas, eps=settings.epsilon, fused=is_fused)
-
-
-def parameter_groups(settings: OptimizerSettings, network: nn.Module) -> list[dict[str, Any]]:
-    """Weight decay acts on matrices and kernels only: decaying norms and biases hurts."""
-    trained = [p for p in network.parameters() if p.requires_grad]
-    matrices = [p for p in trained if p.ndim > 1]
-    vectors = [p for p in trained if p.ndim <= 1]
-    decayed = {"weight_decay": settings.weight_decay}
-    groups: list[dict[str, Any]] = [
-        {"params": vectors, "weight_decay": 0.0, "rate_multiple": settings.bias_rate}
-    ]
-    if settings.kind != "muon":
-        return [{"params": matrices, **decayed, "rate_multiple": 1.0}, *groups]
-    kernels = [p for p in matrices if p.ndim > 2]
-    others = [p for p in matrices if p.ndim == 2]
-    return [
-        {"params": kernels, **decayed, "rate_multiple": 1.0, "is_orthogonal": True},
-        {"params": others, **decayed, "rate_multiple": settings.matrix_rate},
-        *groups,
-    ]
-
-
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate * group["rate_multiple"]
-
-
 def weight_tensors(network: nn.Module) -> Tensors:
     return {name: value.detach() for name, value in network.state_dict().items()}
 
@@ -168,11 +124,3 @@ def load_numbers(state: TrainState, numbers: dict[str, Any]) -> None:
     state.progress = Progress(**numbers["progress"])
     if numbers["scaler"]:
         state.scaler.load_state_dict(numbers["scaler"])
-
-
-def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def has_batch_norm(network: nn.Module) -> bool:
-    return any(isinstance(module, StepBatchNorm2d) for module in network.modules())

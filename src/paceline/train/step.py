@@ -14,14 +14,15 @@ from torch import nn
 
 from paceline.data.order import torch_seed
 from paceline.models.norm import absorb_statistics, take_statistics
-from paceline.recipe import Recipe
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE, NETWORK, OPTIMIZER
-from paceline.tasks.contract import Workload
+from paceline.settings import Recipe
+from paceline.tasks.contract import Task
 from paceline.train.measure.device_clock import DeviceMarks
 from paceline.train.measure.flops import count_flops
+from paceline.train.optimizer import set_rate
 from paceline.train.reduce import lay_out_buckets, watch_reduction
-from paceline.train.state import TrainState, set_rate
+from paceline.train.state import TrainState
 from paceline.world import World, without_reduction
 
 
@@ -52,20 +53,20 @@ class Measures:
     device_seconds: dict[str, float] = field(default_factory=dict)
 
 
-def plan_step(workload: Workload, position: int, world: World) -> StepPlan:
-    count = workload.micro_batches_per_step(world.size)
+def plan_step(task: Task, position: int, world: World) -> StepPlan:
+    count = task.micro_batches_per_step(world.size)
     indices = range(position, position + count)
     first, last = world.rank * count // world.size, (world.rank + 1) * count // world.size
-    return StepPlan(indices, indices[first:last], sum(map(workload.num_units, indices)))
+    return StepPlan(indices, indices[first:last], sum(map(task.num_units, indices)))
 
 
 class Stepper:
     """Holds what every step needs, so that the loop can simply ask for the next one."""
 
     def __init__(
-        self, recipe: Recipe, workload: Workload, state: TrainState, world: World, clock: PhaseClock
+        self, recipe: Recipe, task: Task, state: TrainState, world: World, clock: PhaseClock
     ) -> None:
-        self.recipe, self.workload, self.state, self.world = recipe, workload, state, world
+        self.recipe, self.task, self.state, self.world = recipe, task, state, world
         self.clock = clock
         self.marks = DeviceMarks(world.device)
         self.watch = watch_reduction(state.model, world.traffic, self.marks)
@@ -93,7 +94,7 @@ class Stepper:
             torch.manual_seed(torch_seed(self.recipe.seed, index))
             with without_reduction(model) if number < last else nullcontext():
                 with self._precision():
-                    loss_sum = self.workload.loss(model, batch)
+                    loss_sum = self.task.loss(model, batch)
                 # DDP divides by the size of the world; this takes it back.
                 scaled = loss_sum * (self.world.size / plan.num_units)
                 torch.autograd.backward(self.state.scaler.scale(scaled))
@@ -146,12 +147,12 @@ class Stepper:
 
         def work() -> None:
             with self._precision():
-                loss_sum = self.workload.loss(self.state.network, batch)
+                loss_sum = self.task.loss(self.state.network, batch)
             torch.autograd.backward(loss_sum)
 
         counted = None if self.recipe.compile else count_flops(work)
         self._forget()
-        return counted / self.workload.num_units(plan.mine[0]) if counted else None
+        return counted / self.task.num_units(plan.mine[0]) if counted else None
 
     def take_measures(self) -> Measures:
         return Measures(

@@ -8,10 +8,6 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from paceline.train.loop import Trainer
 
 _stop_asked = False
 
@@ -57,10 +53,11 @@ def leave_at_once(code: int) -> None:
 def run_worker(run_path: Path) -> None:
     from paceline import recipe as recipes  # noqa: PLC0415
     from paceline import world as worlds  # noqa: PLC0415
+    from paceline.lifetime import process_started  # noqa: PLC0415
     from paceline.record.schema import RunDirectory  # noqa: PLC0415
-    from paceline.tasks.opening import open_workload  # noqa: PLC0415
+    from paceline.task_finder import find_task  # noqa: PLC0415
+    from paceline.train.attempt import Attempt  # noqa: PLC0415
     from paceline.train.guard import naming_lack_of_memory  # noqa: PLC0415
-    from paceline.train.loop import Trainer  # noqa: PLC0415
     from paceline.train.measure.recorder import this_attempt  # noqa: PLC0415
     from paceline.train.watchdog import start_pulse  # noqa: PLC0415
 
@@ -70,43 +67,20 @@ def run_worker(run_path: Path) -> None:
     worlds.settle_this_process()
     world = worlds.join(recipe.device, recipe.guard.group_seconds)
     os.environ["PACELINE_ATTEMPT"] = str(world.send_value(this_attempt()))  # the first one counts
-    trainer = Trainer(recipe, run, open_workload(recipe, world.device), world)
+    attempt = Attempt(recipe, run, find_task(recipe.workload).open(recipe, world.device), world)
     if pulse is not None:
-        watch = trainer.stepper.watch
         pulse.watch(
-            trainer.recorder.clock,
-            lambda: trainer.state.progress.step,
-            lambda: watch.last_bucket_ready,
+            attempt.recorder.clock,
+            lambda: attempt.state.progress.step,
+            lambda: attempt.stepper.watch.last_bucket_ready,
         )
-    with naming_lack_of_memory(world.rank, recipe.batch.micro, trainer.recorder.clock):
-        reason = train_to_end(trainer)
+    launched_at = float(os.environ.get("PACELINE_LAUNCHED_AT", "0")) or process_started()
+    with naming_lack_of_memory(world.rank, recipe.batch.micro, attempt.recorder.clock):
+        reason = attempt.live(launched_at, stop_asked)
     if pulse is not None:
         pulse.end(reason)
     world.leave()
     leave_at_once(0)
-
-
-def train_to_end(trainer: "Trainer") -> str:
-    from paceline.lifetime import process_started  # noqa: PLC0415
-    from paceline.train.loop import describe_state  # noqa: PLC0415
-    from paceline.train.measure import environment  # noqa: PLC0415
-
-    run, recipe, world = trainer.run, trainer.recipe, trainer.world
-    trainer.restore()
-    trainer.rehearse()
-    if world.is_first:
-        environment.write(run, recipe, world)
-        trainer.workload.keep(run.path)
-    progress = trainer.state.progress
-    facts = describe_state(trainer.state, trainer.workload, world) | trainer.look_around()
-    launched_at = float(os.environ.get("PACELINE_LAUNCHED_AT", "0")) or process_started()
-    trainer.recorder.begin(progress.step, progress.position, launched_at, facts)
-    reason = "failed"
-    try:
-        reason = trainer.train(stop_asked)
-    finally:
-        trainer.finish(reason)
-    return reason
 
 
 if __name__ == "__main__":

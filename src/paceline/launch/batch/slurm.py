@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.errors import UserError
-from paceline.recipe import Recipe
+from paceline.settings import Recipe
 
 
 @dataclass(frozen=True)

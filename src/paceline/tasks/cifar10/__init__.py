@@ -1,0 +1,51 @@
+"""CIFAR-10: small pictures of ten classes. The task's front page: no torch, no pydantic."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paceline.tasks.contract import TaskKind
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from paceline.tasks.cifar10.settings import Cifar10Recipe
+    from paceline.tasks.cifar10.task import Cifar10
+
+
+class Cifar10Kind(TaskKind):
+    @property
+    def recipe_class(self) -> "type[Cifar10Recipe]":
+        from paceline.tasks.cifar10.settings import Cifar10Recipe
+
+        return Cifar10Recipe
+
+    def open(self, recipe: "Cifar10Recipe", device: "torch.device") -> "Cifar10":
+        from paceline.tasks.cifar10.task import Cifar10
+
+        return Cifar10(recipe, device)
+
+    def build_network(self, recipe: "Cifar10Recipe") -> "nn.Module":
+        from paceline.tasks.cifar10.network import build_network
+
+        return build_network(recipe.model)
+
+    def check_data(self, recipe: "Cifar10Recipe") -> None:
+        from paceline.data.places import data_directory
+        from paceline.tasks.cifar10.prepare import open_split
+
+        open_split(data_directory(recipe.data), "train")
+
+    def add_data_options(self, data: ArgumentParser) -> None:
+        """It has none of its own."""
+
+    def prepare_data(self, arguments: Namespace, say: Callable[[str], None]) -> Path:
+        from paceline.tasks.cifar10 import prepare
+
+        directory = arguments.to or prepare.default_directory(arguments.source)
+        return prepare.prepare(arguments.source, directory, say)
+
+
+KIND = Cifar10Kind()

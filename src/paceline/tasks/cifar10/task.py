@@ -12,14 +12,14 @@ from paceline.data import order
 from paceline.data.card import read_card
 from paceline.data.places import data_directory
 from paceline.errors import UserError
-from paceline.recipe import Cifar10Recipe
 from paceline.record.writer import write_file
 from paceline.tasks.cifar10 import augment as images
 from paceline.tasks.cifar10 import prepare as cifar10
 from paceline.tasks.cifar10.fastnet import FastNet
+from paceline.tasks.cifar10.network import build_network
+from paceline.tasks.cifar10.settings import Cifar10Recipe
 from paceline.tasks.contract import Scores
-from paceline.tasks.networks import cifar10_network
-from paceline.tasks.samples import PictureStream, channels_last
+from paceline.tasks.pictures import PictureSettings, PictureTask, channels_last
 from paceline.world import World
 
 FULL_SIZE = 32
@@ -32,13 +32,16 @@ class PictureBatch:
     labels: torch.Tensor
 
 
-class Cifar10(PictureStream):
+class Cifar10(PictureTask):
+    recipe: Cifar10Recipe
+
     def __init__(self, recipe: Cifar10Recipe, device: torch.device) -> None:
         self.recipe = recipe
         self.device = device
         self.directory = data_directory(recipe.data)
         self.train = self._trained_on()
-        super().__init__(recipe, len(self.train.labels), FULL_SIZE)
+        look = PictureSettings(FULL_SIZE, recipe.augment.sizes, recipe.label_smoothing)
+        super().__init__(recipe, len(self.train.labels), look)
         card = read_card(self.directory)
         self.data_fingerprint = str(card["fingerprint"])
         self._mean = torch.tensor(card["channel_mean"], device=device).view(1, 3, 1, 1)
@@ -57,7 +60,7 @@ class Cifar10(PictureStream):
 
     def build_model(self) -> nn.Module:
         torch.manual_seed(self.recipe.seed)
-        model = cifar10_network(self.recipe.model)
+        model = build_network(self.recipe.model)
         if isinstance(model, FastNet):
             first = torch.from_numpy(np.array(self.train.images[:5000])).to(self.device)
             model.init_from_pictures(self._normalised(first).cpu())

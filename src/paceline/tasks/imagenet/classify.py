@@ -19,11 +19,10 @@ import torch
 from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.models.weights import load_weights
 from paceline.tasks.answering import answering, say
-from paceline.tasks.imagenet import decode
+from paceline.tasks.imagenet import KIND, decode
 from paceline.tasks.imagenet.preparation.pictures import BrokenPictureError, plain_picture
 from paceline.tasks.imagenet.runs import class_names, require_picture_run
 from paceline.tasks.imagenet.task import batch_of, normalised
-from paceline.tasks.networks import imagenet_network
 from paceline.world import choose_device
 
 _NUM_BEST: Final = 5
@@ -44,7 +43,7 @@ class Classifier:
         self.recipe = require_picture_run(run)
         self.classes = class_names(run, self.recipe)
         self.device = choose_device("cpu" if self.recipe.device == "cpu" else "auto", 0)
-        model = imagenet_network(self.recipe.model)
+        model = KIND.build_network(self.recipe)
         model.load_state_dict(load_weights(run, which).tensors)
         self.model = model.eval().to(self.device)
 

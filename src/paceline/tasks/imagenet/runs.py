@@ -7,8 +7,9 @@ from pathlib import Path
 
 from paceline.data.places import data_directory
 from paceline.errors import UserError
-from paceline.recipe import ImagenetRecipe, from_run
+from paceline.recipe import from_run
 from paceline.record.schema import RunDirectory
+from paceline.tasks.imagenet.settings import ImagenetRecipe
 from paceline.tasks.imagenet.shards import CLASSES_NAME
 
 

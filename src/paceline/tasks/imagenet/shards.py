@@ -28,6 +28,8 @@ from paceline.data.prepared import check_size, open_array
 from paceline.errors import UserError
 
 WORKLOAD: Final = "imagenet"
+WAYS: Final = ("stand-in", "PATH")
+"""The photographs are given out only to those who sign their terms, so not from the web."""
 SPLITS: Final = ("train", "validation")
 CLASSES_NAME: Final = "classes.tsv"
 SHARDS: Final = "shards"
@@ -62,11 +64,11 @@ def shard_name(split: str, number: int) -> str:
 
 def classes(directory: Path) -> list[tuple[str, str]]:
     """(WNID, words) of every class; the place in the list is the label."""
-    read_card(directory, WORKLOAD)
+    read_card(directory, WORKLOAD, WAYS)
     try:
         lines = (directory / CLASSES_NAME).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
-        raise spoilt(directory, WORKLOAD, f"{CLASSES_NAME} cannot be read ({error})") from error
+        raise _spoilt(directory, f"{CLASSES_NAME} cannot be read ({error})") from error
     pairs = [line.partition("\t") for line in lines]
     return [(wnid, words or wnid) for wnid, _, words in pairs]
 
@@ -99,7 +101,7 @@ class Pictures:
             )
         self.directory = directory
         self.split = split
-        card = read_card(directory, WORKLOAD)
+        card = read_card(directory, WORKLOAD, WAYS)
         index = _open_index(directory, split, card)
         self.labels: npt.NDArray[np.int64] = index["label"].astype(np.int64)
         # (N, 2): height and width of each picture, upright
@@ -150,7 +152,7 @@ class _Shards:
         number, num_bytes = int(entry["shard"]), int(entry["num_bytes"])
         content = os.pread(self._file(number), num_bytes, int(entry["offset"]))
         if len(content) != num_bytes:
-            raise spoilt(self.directory, WORKLOAD, f"{shard_name(self.split, number)} is cut short")
+            raise _spoilt(self.directory, f"{shard_name(self.split, number)} is cut short")
         return content
 
     def _file(self, number: int) -> int:
@@ -165,7 +167,7 @@ class _Shards:
                     self._descriptors[number] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 except OSError as error:
                     why = f"{path.name}: {error.strerror}"
-                    raise spoilt(self.directory, WORKLOAD, why) from error
+                    raise _spoilt(self.directory, why) from error
             return self._descriptors[number]
 
     def __del__(self) -> None:
@@ -210,7 +212,7 @@ def _open_index(directory: Path, split: str, card: dict[str, Any]) -> Index:
     name = index_name(split)
     index: Index = open_array(directory, name, card)
     if index.dtype != INDEX or index.ndim != 1:
-        raise spoilt(directory, WORKLOAD, f"{name} is not an index of pictures")
+        raise _spoilt(directory, f"{name} is not an index of pictures")
     return index
 
 
@@ -218,3 +220,7 @@ def _made_plain(content: bytes) -> bytes:
     from paceline.tasks.imagenet.preparation.pictures import plain_jpeg  # noqa: PLC0415 (Pillow, rarely needed)
 
     return plain_jpeg(content)
+
+
+def _spoilt(directory: Path, why: str) -> UserError:
+    return spoilt(directory, WORKLOAD, why, WAYS)

@@ -15,12 +15,12 @@ from paceline.data.places import data_directory
 from paceline.data.readahead import Filling, ReadAhead, fill_at_once
 from paceline.errors import UserError
 from paceline.machine.cores import cores_of_process
-from paceline.recipe import ImagenetRecipe
 from paceline.record.writer import write_file
 from paceline.tasks.contract import Scores
 from paceline.tasks.imagenet import decode, shards
-from paceline.tasks.networks import imagenet_network
-from paceline.tasks.samples import PictureStream, channels_last
+from paceline.tasks.imagenet.resnet import ImagenetResNet
+from paceline.tasks.imagenet.settings import ImagenetRecipe
+from paceline.tasks.pictures import PictureSettings, PictureTask, channels_last
 from paceline.world import World
 
 # The mean and deviation that every published ImageNet network was trained with.
@@ -112,19 +112,30 @@ class naming:  # noqa: N801  (a context manager that reads like a verb)
             ) from error
 
 
-class Imagenet(PictureStream):
+class Imagenet(PictureTask):
+    recipe: ImagenetRecipe
+    last_layer = "fc."
+    input_remedy = "shrink the pictures once (paceline data imagenet --max-side)"
+
     def __init__(self, recipe: ImagenetRecipe, device: torch.device) -> None:
         self.recipe = recipe
         self.device = device
         self.directory = data_directory(recipe.data)
         self.train = shards.open_pictures(self.directory, "train")
-        super().__init__(recipe, len(self.train), recipe.augment.size)
+        look = PictureSettings(recipe.augment.size, recipe.augment.sizes, recipe.label_smoothing)
+        super().__init__(recipe, len(self.train), look)
         self.classes = shards.require_classes(self.directory, recipe.model.num_classes)
         self.data_fingerprint = str(read_card(self.directory)["fingerprint"])
 
     def build_model(self) -> nn.Module:
         torch.manual_seed(self.recipe.seed)
-        return channels_last(imagenet_network(self.recipe.model), self.device)
+        model = self.recipe.model
+        network = ImagenetResNet(model.depth, model.num_classes, model.width)
+        return channels_last(network, self.device)
+
+    @property
+    def start_from(self) -> str | None:
+        return self.recipe.model.start_from
 
     def keep(self, directory: Path) -> None:
         lines = "".join(f"{wnid}\t{words}\n" for wnid, words in self.classes)
@@ -140,7 +151,7 @@ class Imagenet(PictureStream):
     @property
     def largest_batch_bytes(self) -> int:
         sizes = [self.recipe.augment.size, *(size for _, size in self.recipe.augment.sizes)]
-        return 3 * self.micro * max(sizes) ** 2
+        return 3 * self.micro_size * max(sizes) ** 2
 
     def on_device(self, batch: PhotoBatch) -> PhotoBatch:
         return batch.to(self.device)

@@ -1,0 +1,80 @@
+"""Translation with a Transformer. The task's front page: no torch, no pydantic."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paceline.arguments import Verbs, count
+from paceline.tasks.contract import TaskKind
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from paceline.tasks.nmt.settings import NmtRecipe
+    from paceline.tasks.nmt.task import Nmt
+
+
+class NmtKind(TaskKind):
+    @property
+    def recipe_class(self) -> "type[NmtRecipe]":
+        from paceline.tasks.nmt.settings import NmtRecipe
+
+        return NmtRecipe
+
+    def open(self, recipe: "NmtRecipe", device: "torch.device") -> "Nmt":
+        from paceline.tasks.nmt.task import Nmt
+
+        return Nmt(recipe, device)
+
+    def build_network(self, recipe: "NmtRecipe") -> "nn.Module":
+        from paceline.models.transformer import Transformer
+        from paceline.tasks.nmt.network import nmt_shape
+
+        return Transformer(nmt_shape(recipe))
+
+    def check_data(self, recipe: "NmtRecipe") -> None:
+        from paceline.data.places import data_directory
+        from paceline.tasks.nmt.store import open_split
+
+        open_split(data_directory(recipe.data), "train")
+
+    def num_parameters(self, recipe: "NmtRecipe") -> int:
+        from paceline.models import sizes
+        from paceline.tasks.nmt.network import nmt_shape
+
+        return sizes.count_parameters(nmt_shape(recipe))
+
+    def add_data_options(self, data: ArgumentParser) -> None:
+        data.add_argument("--source", dest="source_language", default="en", help="language (en)")
+        data.add_argument("--target", dest="target_language", default="de", help="language (de)")
+        data.add_argument("--vocab", type=count, help="pieces of the vocabulary")
+        data.add_argument(
+            "--spm", type=Path, help="use this SentencePiece model instead of a new one"
+        )
+        data.add_argument("--test", dest="test_set", help="web: sacreBLEU's name of the test set")
+        data.add_argument("--pairs", type=count, default=60_000, help="stand-in: training pairs")
+
+    def prepare_data(self, arguments: Namespace, say: Callable[[str], None]) -> Path:
+        from paceline.tasks.nmt.preparation import prepare
+
+        options = prepare.Options(
+            source_language=arguments.source_language,
+            target_language=arguments.target_language,
+            vocab_size=arguments.vocab,
+            spm=arguments.spm,
+            num_pairs=arguments.pairs,
+            test_set=arguments.test_set,
+        )
+        directory = arguments.to or prepare.default_directory(arguments.source)
+        return prepare.prepare(arguments.source, directory, options, say)
+
+    def add_verbs(self, verbs: Verbs) -> None:
+        from paceline.tasks.nmt.verbs import add_export, add_translate
+
+        add_translate(verbs)
+        add_export(verbs)
+
+
+KIND = NmtKind()

@@ -15,11 +15,11 @@ from paceline.data.places import data_directory
 from paceline.errors import UserError
 from paceline.models.beam import BeamOptions, translate
 from paceline.models.transformer import Transformer
-from paceline.recipe import NmtRecipe
-from paceline.tasks.contract import Scores
-from paceline.tasks.networks import nmt_shape
+from paceline.tasks.contract import Scores, Task
 from paceline.tasks.nmt.batches import TextBatches
+from paceline.tasks.nmt.network import nmt_shape
 from paceline.tasks.nmt.preparation.prepare import open_split
+from paceline.tasks.nmt.settings import NmtRecipe
 from paceline.tasks.nmt.store import Pairs
 from paceline.tasks.nmt.vocabulary import MODEL_NAME, Vocabulary
 from paceline.world import World, unwrapped
@@ -35,7 +35,8 @@ class TextBatch:
     target_out: Tensor
 
 
-class Nmt:
+class Nmt(Task):
+    recipe: NmtRecipe
     unit = "target token"
     best_by = "bleu"
 
@@ -54,7 +55,10 @@ class Nmt:
             )
         self._usable = self._pairs_within_limit()
         self._batches = TextBatches(
-            self.train.target_lengths[self._usable] + 1, self._micro, recipe.batch.by, recipe.seed
+            self.train.target_lengths[self._usable] + 1,
+            recipe.batch.micro_size,
+            recipe.batch.by,
+            recipe.seed,
         )
 
     def _pairs_within_limit(self) -> np.ndarray:
@@ -72,23 +76,12 @@ class Nmt:
     def num_left_out(self) -> int:
         return len(self.train) - len(self._usable)
 
-    @property
-    def _micro(self) -> int:
-        return self.recipe.batch.micro or 0
-
     def build_model(self) -> nn.Module:
         torch.manual_seed(self.recipe.seed)
         return Transformer(nmt_shape(self.recipe, self.vocabulary)).to(self.device)
 
     def keep(self, directory: Path) -> None:
         shutil.copyfile(self.directory / MODEL_NAME, directory / MODEL_NAME)
-
-    def micro_batches_per_step(self, world_size: int) -> int:
-        return self.global_batch(world_size) // self._micro
-
-    def global_batch(self, world_size: int) -> int:
-        batch = self.recipe.batch
-        return batch.global_ or (batch.per_device or 0) * world_size
 
     def num_units(self, index: int) -> int:
         return self._batches.num_tokens(index)

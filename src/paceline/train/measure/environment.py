@@ -14,9 +14,9 @@ import psutil
 import torch
 
 import paceline
-from paceline.recipe import Recipe
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import write_file
+from paceline.settings import Recipe
 from paceline.world import World
 
 SPEED_VARIABLES = (

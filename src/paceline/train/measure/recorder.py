@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from paceline.recipe import LogSettings
 from paceline.record.schema import START_UP, RunDirectory
 from paceline.record.writer import EventFile
+from paceline.settings import LogSettings
 from paceline.tasks.contract import Scores
 from paceline.train.measure.device_clock import settle
 from paceline.train.measure.practice import clock_of

@@ -8,7 +8,7 @@ import numpy as np
 
 from paceline.data.card import fingerprint, read_card
 from paceline.tasks.imagenet.preparation.pack import Work, described_files
-from paceline.tasks.imagenet.shards import SPLITS, WORKLOAD, index_name
+from paceline.tasks.imagenet.shards import SPLITS, WAYS, WORKLOAD, index_name
 from paceline.units import count_of, format_bytes
 
 _SHOWN: Final = 5
@@ -95,7 +95,7 @@ def what_was_met(card: dict[str, Any]) -> list[str]:
 
 
 def summary(to: Path) -> str:
-    card = read_card(to, WORKLOAD)
+    card = read_card(to, WORKLOAD, WAYS)
     counts = ", ".join(f"{card['splits'][s]['num_pictures']:,} {s}" for s in SPLITS)
     drawn = " drawn" if card["stand_in"] else ""
     where = f" in {card['pictures_in']}, which stays as it is" if card["pictures_in"] else ""

@@ -39,6 +39,7 @@ from paceline.tasks.imagenet.shards import (
     FOLDERS,
     SHARDS,
     SPLITS,
+    WAYS,
     WORKLOAD,
     index_name,
     paths_name,
@@ -118,7 +119,7 @@ def _refuse_foreign(to: Path) -> None:
 def _is_our_tree(to: Path) -> bool:
     """Folders of pictures are ours to replace only if our card says that we wrote them."""
     try:
-        card = read_card(to, WORKLOAD)
+        card = read_card(to, WORKLOAD, WAYS)
         return bool(card["layout"] == FOLDERS and card["pictures_in"] is None)
     except (UserError, KeyError):
         return False
@@ -248,7 +249,7 @@ def _fill(found: Source, directory: Path, to: Path, asked: tuple[str, Options], 
         (work.new / CLASSES_NAME).write_text(lines, encoding="utf-8")
         write_card(work.new, describe(work, entries, key))
     put_in_place(work.new, to, directory / "old")
-    for line in what_was_met(read_card(to, WORKLOAD)):
+    for line in what_was_met(read_card(to, WORKLOAD, WAYS)):
         say(line)
     say(summary(to))
 

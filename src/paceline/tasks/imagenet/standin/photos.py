@@ -17,7 +17,7 @@ import numpy.typing as npt
 import simplejpeg
 from PIL import Image
 
-from paceline.tasks.cifar10.standin import FIGURES
+from paceline.data.figures import FIGURES
 
 Floats = npt.NDArray[Any]  # float32 throughout; numpy's stubs lose that at every step
 

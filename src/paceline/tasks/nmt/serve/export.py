@@ -23,7 +23,6 @@ from paceline.data.card import read_card
 from paceline.data.places import data_directory, writing_to
 from paceline.errors import UserError
 from paceline.models.sizes import BYTES_PER_FP32, count_parameters
-from paceline.recipe import NmtRecipe
 from paceline.record.writer import write_file
 from paceline.tasks.answering import answering
 from paceline.tasks.answering import say as say_on_stderr
@@ -41,6 +40,7 @@ from paceline.tasks.nmt.serve.lines import (
 from paceline.tasks.nmt.serve.runs import search_of, vocabulary_file
 from paceline.tasks.nmt.serve.spec import specify
 from paceline.tasks.nmt.serve.translate import RunTranslator
+from paceline.tasks.nmt.settings import NmtRecipe
 from paceline.tasks.nmt.vocabulary import MODEL_NAME
 from paceline.units import format_bytes
 

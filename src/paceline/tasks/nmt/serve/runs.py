@@ -7,9 +7,10 @@ from pathlib import Path
 
 from paceline.data.places import data_directory
 from paceline.errors import UserError
-from paceline.recipe import NmtRecipe, from_run
+from paceline.recipe import from_run
 from paceline.record.schema import RunDirectory
 from paceline.tasks.nmt.serve.lines import Search
+from paceline.tasks.nmt.settings import NmtRecipe
 from paceline.tasks.nmt.vocabulary import MODEL_NAME, Vocabulary
 
 

@@ -1,4 +1,4 @@
-"""What every verb's parser is made of. No verb lives here."""
+"""What the parsers of all verbs are made of. No verb lives here."""
 
 import argparse
 import sys
@@ -26,4 +26,5 @@ def count(text: str) -> int:
 
 
 def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

@@ -1,9 +1,9 @@
-"""Verbs that use a trained model."""
+"""Verbs that use a trained translator."""
 
 import argparse
 from pathlib import Path
 
-from paceline.cli.parser import Verbs, count, say
+from paceline.arguments import Verbs, count, say
 
 
 def add_translate(verbs: Verbs) -> None:
@@ -18,6 +18,9 @@ def add_translate(verbs: Verbs) -> None:
         "--checkpoint", metavar="best|newest|STEP|average:K", help="of a run (default: best)"
     )
     translate.set_defaults(call=translate_text)
+
+
+def add_export(verbs: Verbs) -> None:
     export = verbs.add_parser("export", help="write a model for a small device, and check it")
     export.add_argument("run", type=Path)
     export.add_argument("directory", type=Path, help="what to write")
@@ -30,27 +33,6 @@ def add_translate(verbs: Verbs) -> None:
     checking.add_argument("--check", type=count, help="check with so many sentences (default: all)")
     checking.add_argument("--no-check", dest="check", action="store_const", const=0)
     export.set_defaults(call=export_run)
-
-
-def add_classify(verbs: Verbs) -> None:
-    classify = verbs.add_parser("classify", help="the five likeliest classes of pictures")
-    classify.add_argument("run", type=Path)
-    classify.add_argument("pictures", type=Path, nargs="+", help="files: JPEG, PNG, GIF, BMP, WebP")
-    classify.add_argument("--checkpoint", default="best", metavar="best|newest|STEP|average:K")
-    classify.add_argument("--json", action="store_true", help="one JSON line per picture")
-    classify.set_defaults(call=classify_pictures)
-
-
-def classify_pictures(arguments: argparse.Namespace) -> int:
-    # Importing the first also tells when a library for pictures is missing.
-    from paceline.launch.local import run_alone
-    from paceline.tasks.imagenet.preparation import pictures as imagenet_pictures  # noqa: F401
-    from paceline.tasks.imagenet.runs import require_picture_run
-
-    require_picture_run(arguments.run)
-    options = ["--checkpoint", arguments.checkpoint, *(["--json"] if arguments.json else [])]
-    pictures = ["--", str(arguments.run), *map(str, arguments.pictures)]
-    return run_alone("paceline.tasks.imagenet.classify", [*options, *pictures])
 
 
 def translate_text(arguments: argparse.Namespace) -> int:
@@ -69,7 +51,7 @@ def translate_text(arguments: argparse.Namespace) -> int:
 
 
 def translate_with_run(arguments: argparse.Namespace) -> int:
-    from paceline.launch.local import run_alone
+    from paceline.machine.alone import run_alone
     from paceline.tasks.nmt.serve.runs import require_translation_run
 
     require_translation_run(arguments.model)
@@ -84,7 +66,7 @@ def export_run(arguments: argparse.Namespace) -> int:
     from paceline.tasks.nmt import serve
 
     serve.require_libraries()
-    from paceline.launch.local import run_alone
+    from paceline.machine.alone import run_alone
     from paceline.tasks.nmt.serve.runs import require_translation_run
 
     require_translation_run(arguments.run)

@@ -1,0 +1,198 @@
+"""What can be set for every task, with defaults and what each value means.
+
+Values only. Reading and checking YAML is `config.py`, finding a recipe is `recipe.py`, what a task
+adds is its own `settings.py`; what the values do is the business of training.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from paceline import config
+from paceline.config import Section, setting
+from paceline.schedule import ScheduleSettings
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+"""Of a run: from 0 up to, but not including, 1."""
+
+
+class BatchSettings(Section):
+    global_: int | None = setting(
+        None,
+        "samples in one optimizer step over the whole world, whatever its size",
+        alias="global",
+        gt=0,
+    )
+    per_device: int | None = setting(
+        None,
+        "instead of global: samples per process, so the global batch grows with the world",
+        gt=0,
+        validate_default=True,
+    )
+    micro: int | None = setting(
+        None,
+        "samples in one forward pass: what fits a device, and what batch norm averages over; "
+        "null takes per_device",
+        gt=0,
+        fixed=True,
+        validate_default=True,
+    )
+
+    @field_validator("per_device")
+    @classmethod
+    def _one_of_two(cls, per_device: int | None, info: ValidationInfo) -> int | None:
+        if "global_" in info.data and (info.data["global_"] is None) == (per_device is None):
+            config.refuse_together(
+                "set exactly one of batch.global and batch.per_device", "global", "per_device"
+            )
+        return per_device
+
+    @field_validator("micro")
+    @classmethod
+    def _micro_fits(cls, micro: int | None, info: ValidationInfo) -> int | None:
+        """A run that goes on must cut its data as before, so the size is written down."""
+        if not {"global_", "per_device"} <= info.data.keys():
+            return micro  # these have mistakes of their own
+        whole: int = info.data["global_"] or info.data["per_device"]
+        if micro is None and info.data["global_"]:
+            config.refuse_together(
+                "batch.global needs batch.micro, the size of one forward pass", "global", "micro"
+            )
+        if whole % (micro or whole):
+            config.refuse_together(
+                f"must divide the batch of {whole}", "global", "per_device", "micro"
+            )
+        return micro or whole
+
+    def whole(self, world_size: int) -> int:
+        """Samples of one optimizer step over the whole world."""
+        return self.global_ or (self.per_device or 0) * world_size
+
+    def num_micro_batches(self, world_size: int) -> int:
+        """Forward passes of one optimizer step over the whole world."""
+        return self.whole(world_size) // self.micro_size
+
+    @property
+    def micro_size(self) -> int:
+        """Samples of one forward pass; loading has made sure that it is set."""
+        return self.micro or self.global_ or self.per_device or 0
+
+
+STATES_PER_WEIGHT = {"sgd": 1, "muon": 1, "adam": 2, "adamw": 2}
+"""Numbers that an update rule remembers for each weight."""
+
+
+class OptimizerSettings(Section):
+    kind: Literal["sgd", "adam", "adamw", "muon"] = setting(
+        "sgd",
+        "update rule; muon is for networks of convolutions, each followed by a norm",
+        fixed=True,
+    )
+    momentum: float = setting(0.9, "sgd, muon: momentum", ge=0, lt=1)
+    nesterov: bool = setting(True, "sgd: Nesterov's form of momentum")
+    beta1: float = setting(0.9, "adam, adamw: decay of the mean", ge=0, lt=1)
+    beta2: float = setting(0.999, "adam, adamw: decay of the square", ge=0, lt=1)
+    epsilon: float = setting(1e-8, "adam, adamw: floor of the denominator", gt=0)
+    weight_decay: float = setting(0.0, "pulls weights to zero; never norms and biases", ge=0)
+    clip_norm: float | None = setting(
+        None, "largest allowed gradient norm; null does not clip", gt=0
+    )
+    matrix_rate: float = setting(
+        1.0, "muon: rate of matrices, e.g. the last layer, as a multiple of the kernels'", gt=0
+    )
+    bias_rate: float = setting(1.0, "rate of norms and biases as a multiple of the others'", gt=0)
+    average: float = setting(
+        0.0,
+        "decay per step of an exponential average of the weights, used to evaluate; 0 is none",
+        ge=0,
+        lt=1,
+        fixed=True,
+    )
+
+
+class EvaluateSettings(Section):
+    every_steps: int | None = setting(
+        1000, "evaluate on validation data this often; null never", gt=0
+    )
+    batch: int = setting(500, "samples per forward pass in evaluation", gt=0)
+    train_samples: int | None = setting(
+        None,
+        "training samples scored like validation beside it, which shows overfitting; "
+        "null takes 1,000 pictures or 500 sentence pairs, 0 none",
+        ge=0,
+    )
+
+
+class CheckpointSettings(Section):
+    every_steps: int | None = setting(1000, "save this often; null does not go by steps", gt=0)
+    every_minutes: float | None = setting(None, "save this often; null does not go by time", gt=0)
+    keep_last: int = setting(3, "how many of the newest are kept (the best is kept besides)", ge=1)
+
+
+class LogSettings(Section):
+    every_steps: int = setting(10, "steps per line of the event log and TensorBoard", gt=0)
+    show_seconds: float = setting(
+        10.0, "seconds between progress lines when not on a terminal", gt=0
+    )
+    probe_seconds: float = setting(
+        5.0, "seconds between looks at each host's processor, memory, disk and network", gt=0
+    )
+
+
+class GuardSettings(Section):
+    diverged_factor: float = setting(
+        3.0, "stop when the smoothed loss is this many times the first loss; 0 never stops", ge=0
+    )
+    group_seconds: float = setting(
+        600.0, "longest wait for another process before the run is given up", gt=0
+    )
+    hang_seconds: float = setting(
+        25.0, "on many hosts: how long a host or a process may give no sign of life", ge=3
+    )
+    return_seconds: float = setting(
+        120.0, "on many hosts: how long a lost host is waited for before the run ends", ge=0
+    )
+    max_restarts: int = setting(
+        5, "on many hosts: restarts in a row without a new checkpoint before the run ends", ge=0
+    )
+
+
+class HostsSettings(Section):
+    min: int | None = setting(
+        None, "the run goes on with this many hosts when others are lost; null needs all", gt=0
+    )
+
+
+class TargetSettings(Section):
+    score: float | None = setting(
+        None, "published score for this recipe on test data; the report says how far it is"
+    )
+    source: str = setting("", "who published it, and where")
+
+
+class Recipe(Section):
+    """What every workload has."""
+
+    workload: str = setting(..., "the task", fixed=True)
+    about: str = setting("", "one line for `paceline recipes`")
+    steps: int = setting(..., "optimizer steps in all", gt=0)
+    seed: int = setting(
+        1, "seed of initial weights, sample order and all randomness", ge=0, fixed=True
+    )
+    data: str = setting(..., "prepared data: a directory, or a name under the data cache")
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto takes CUDA where there is one")
+    precision: Literal["fp32", "bf16", "fp16"] = setting(
+        "fp32", "arithmetic of forward and backward; weights stay fp32 (fp16 needs CUDA)"
+    )
+    compile: bool = setting(
+        False, "torch.compile; off because on a CPU it costs more than it gains"
+    )
+    batch: BatchSettings = setting(..., "how many samples make a step")
+    optimizer: OptimizerSettings = setting(OptimizerSettings(), "how weights are updated")
+    schedule: ScheduleSettings = setting(ScheduleSettings(), "the learning rate over the run")
+    evaluate: EvaluateSettings = setting(EvaluateSettings(), "scores while training")
+    checkpoint: CheckpointSettings = setting(CheckpointSettings(), "what is saved and when")
+    log: LogSettings = setting(LogSettings(), "what is recorded and shown")
+    guard: GuardSettings = setting(GuardSettings(), "when a run stops itself")
+    target: TargetSettings = setting(TargetSettings(), "what others reached with it")
+    hosts: HostsSettings = setting(HostsSettings(), "training on many hosts")

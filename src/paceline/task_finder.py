@@ -1,0 +1,28 @@
+"""From a task's name to its front page: a folder in `tasks/` is a task.
+
+Neither this module nor a front page (the `__init__.py` of a task's folder) imports torch or
+pydantic, so that the command line answers at once.
+"""
+
+import importlib
+import pkgutil
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paceline.tasks.contract import TaskKind
+
+_ROOM = "paceline.tasks"
+
+
+@cache
+def task_names() -> tuple[str, ...]:
+    folders = pkgutil.iter_modules(importlib.import_module(_ROOM).__path__)
+    return tuple(sorted(entry.name for entry in folders if entry.ispkg))
+
+
+@cache
+def find_task(name: str) -> "TaskKind":
+    """The front page of one of `task_names()`."""
+    kind: TaskKind = importlib.import_module(f"{_ROOM}.{name}").KIND
+    return kind

@@ -1,0 +1,44 @@
+"""What tasks on pictures in classes share: their size over the run, and the loss."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from paceline.settings import Recipe
+from paceline.tasks.samples import SampleTask
+
+
+@dataclass(frozen=True)
+class PictureSettings:
+    full_size: int
+    """Side of a training picture in pixels."""
+    sizes: list[tuple[float, int]]
+    """Smaller pictures first: from which share of the run on, which side."""
+    label_smoothing: float
+
+
+class PictureTask(SampleTask):
+    unit = "image"
+    best_by = "top1"
+
+    def __init__(self, recipe: Recipe, num_train: int, pictures: PictureSettings) -> None:
+        super().__init__(recipe, num_train)
+        self._pictures = pictures
+
+    def size_at(self, index: int) -> int:
+        """Progressive resizing: early steps cost less on smaller pictures, and lose little."""
+        done = index / (self.recipe.steps * self.micro_batches_per_step(1))
+        begun = [size for share, size in self._pictures.sizes if share <= done]
+        return begun[-1] if begun else self._pictures.full_size
+
+    def summed_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        smoothing = self._pictures.label_smoothing
+        return F.cross_entropy(logits.float(), labels, reduction="sum", label_smoothing=smoothing)
+
+
+def channels_last(model: nn.Module, device: torch.device) -> nn.Module:
+    """Convolutions on CPUs and tensor cores are fastest when a pixel's channels lie together."""
+    moved: nn.Module = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return moved

@@ -1,0 +1,147 @@
+"""An attempt: one start of a run's processes, from building to the last line. Its life on one page.
+
+The order is part of the promise. Weights are restored before the rehearsal, because the rehearsal
+lays out DDP's buckets for them; what was measured until `begin` belongs to start-up and is thrown
+away; input threads start last, because they read from the restored position on.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.record.schema import CHECKPOINT, RunDirectory
+from paceline.settings import Recipe
+from paceline.tasks.contract import Task
+from paceline.train import finetune
+from paceline.train.guard import refuse_fp16_without_cuda, refuse_too_many_processes
+from paceline.train.input import Input
+from paceline.train.loop import Loop
+from paceline.train.measure import environment, practice
+from paceline.train.measure.flops import measure_peak
+from paceline.train.measure.probes import ProbeThread, find_place, start_probes
+from paceline.train.measure.recorder import Recorder
+from paceline.train.save import CheckpointSaver, restore
+from paceline.train.state import build_state
+from paceline.train.step import Stepper, plan_step
+from paceline.world import World
+
+
+class Attempt:
+    """Everything that one process of a run has, built once; then `live`."""
+
+    def __init__(self, recipe: Recipe, run: RunDirectory, task: Task, world: World) -> None:
+        refuse_too_many_processes(task, world)
+        refuse_fp16_without_cuda(recipe, world)
+        self.recipe, self.run, self.task, self.world = recipe, run, task, world
+        self.recorder = Recorder(run, recipe.log, world, task.unit)
+        self.state = build_state(recipe, task.build_model(), world)
+        self.saver = (
+            CheckpointSaver(run, recipe.checkpoint, self.recorder.note) if world.saves else None
+        )
+        self.stepper = Stepper(recipe, task, self.state, world, self.recorder.clock)
+        self.input = Input(task, world, self.recorder.clock, self.recorder.note)
+        self.probes: ProbeThread | None = None
+
+    def live(self, launched_at: float, stop_asked: Callable[[], bool]) -> str:
+        """From the newest checkpoint to the end; the reason why it ended."""
+        self.restore()
+        self.rehearse()
+        facts = self.look_around()
+        self.begin(launched_at, facts)
+        reason = "failed"
+        try:
+            reason = Loop(self).train(stop_asked)
+        finally:
+            self.finish(reason)
+        return reason
+
+    def restore(self) -> None:
+        """The newest whole checkpoint; in a new run, the weights that fine-tuning begins with."""
+        for problem in restore(self.state, self.run, self.world):
+            self.warn(f"damaged checkpoint: {problem}")
+        progress, fingerprint = self.state.progress, self.task.data_fingerprint
+        if progress.data_fingerprint not in ("", fingerprint):
+            raise UserError(
+                f"{self.run.path} was trained on other data "
+                f"({progress.data_fingerprint[:12]}, not {fingerprint[:12]})",
+                "name the old data with data=DIR, or another --run to begin anew",
+            )
+        progress.data_fingerprint = fingerprint
+        if progress.step == 0:
+            text = finetune.begin(self.task, self.state.network, self.world)
+            if text:
+                self.recorder.note("start", step=0, text=text)
+
+    def rehearse(self) -> None:
+        """One backward whose gradients are thrown away, so that a first step rounds like all."""
+        plan = plan_step(self.task, self.state.progress.position, self.world)
+        self.stepper.rehearse(plan, [self.task.micro_batch(index) for index in plan.mine])
+
+    def look_around(self) -> dict[str, Any]:
+        """Where this process runs, what it has and what it could do."""
+        if self.world.is_first:
+            environment.write(self.run, self.recipe, self.world)
+            self.task.keep(self.run.path)
+            if practice.asked():
+                self.warn(f"slowed down on purpose: {practice.VARIABLE}={practice.asked()}")
+        self.recorder.open_board(self.state.progress.step)
+        place = find_place(self.world)
+        facts = {
+            **self.describe_state(),
+            **place.facts(),
+            "flops_per_unit": self._count_flops(),
+            "peak_flops": measure_peak(self.world.device, self.recipe.precision),
+        }
+        self.stepper.take_measures()  # what start-up gave to the network is no step's
+        self.probes = start_probes(
+            self.run,
+            place,
+            self.recipe.log.probe_seconds,
+            lambda: self.state.progress.step,
+            self.recorder.note,
+        )
+        return facts
+
+    def begin(self, launched_at: float, facts: dict[str, Any]) -> None:
+        """Start-up ends here: from now on every second belongs to a phase of the loop."""
+        progress = self.state.progress
+        self.input.start(progress, self.recipe.steps)
+        facts = {**facts, "loader_workers": self.input.num_workers}
+        self.recorder.begin(progress.step, progress.position, launched_at, facts)
+
+    def finish(self, reason: str) -> None:
+        """Wait for the last save and close the records; a lost last save is the user's to know."""
+        self.input.close()
+        if self.saver is not None:
+            with self.recorder.clock.phase(CHECKPOINT):
+                self.saver.close()
+        if self.probes is not None:
+            self.probes.stop()
+        self.recorder.end(self.state.progress.step, reason)
+        if self.saver is not None and self.saver.problem and reason in ("finished", "stopped"):
+            raise UserError(self.saver.problem, "free some space, then go on with the same command")
+
+    def warn(self, text: str) -> None:
+        self.recorder.note("warning", step=self.state.progress.step, text=text)
+
+    def describe_state(self) -> dict[str, Any]:
+        """Facts that a report wants and only training knows."""
+        parameters = [p for p in self.state.network.parameters() if p.requires_grad]
+        return {
+            "world_size": self.world.size,
+            "device": str(self.world.device),
+            "unit": self.task.unit,
+            "best_by": self.task.best_by,
+            "num_parameters": sum(p.numel() for p in parameters),
+            "gradient_bytes": sum(p.numel() * p.element_size() for p in parameters),
+            "micro_batches_per_step": self.task.micro_batches_per_step(self.world.size),
+        }
+
+    def _count_flops(self) -> float | None:
+        """By the first process for all."""
+        flops = None
+        if self.world.is_first:
+            plan = plan_step(self.task, self.state.progress.position, self.world)
+            flops = self.stepper.flops_per_unit(plan, self.task.micro_batch(plan.mine[0]))
+        sent: float | None = self.world.send_value(flops)
+        return sent
