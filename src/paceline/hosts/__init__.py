@@ -1,0 +1,1 @@
+"""The hosts file: reading and writing it, ssh to the hosts, sending code to them."""

@@ -1,0 +1,1 @@
+"""A practice cluster of Linux namespaces on this machine."""

@@ -1,0 +1,1 @@
+"""Processes that mpirun, srun or torchrun started, and scripts for batch systems."""

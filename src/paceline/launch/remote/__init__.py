@@ -1,0 +1,1 @@
+"""Training on many hosts over ssh: who is there, rounds, restarts, collecting."""

@@ -1,0 +1,1 @@
+"""From archives or folders of photographs to shards."""

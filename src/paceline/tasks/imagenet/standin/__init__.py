@@ -1,0 +1,1 @@
+"""Drawn photographs, in the very archives of the real ones."""

@@ -1,0 +1,1 @@
+"""From archives or files of parallel text to pieces on disk."""

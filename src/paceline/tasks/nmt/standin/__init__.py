@@ -1,0 +1,1 @@
+"""Sentences composed from a grammar, in two languages."""
