@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.data.card import CARD_NAME, read_card, sha256_file, spoilt
+from paceline.data.progress import Say
 from paceline.errors import UserError
 
 _SHOWN = 3
 _KEY_NAME = "key.txt"
 _LOCK_NAME = "lock"
 
-Say = Callable[[str], None]
 Card = dict[str, Any]
 IsWhole = Callable[[Path, Card], bool]
 

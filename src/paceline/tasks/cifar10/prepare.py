@@ -23,9 +23,10 @@ from paceline.data.card import (
     spoilt,
     write_card,
 )
-from paceline.data.fetch import Say, Source, fetch
+from paceline.data.fetch import Source, fetch
 from paceline.data.places import data_directory, data_home, writing_to
 from paceline.data.prepared import is_done, open_array, put_in_place, refuse_foreign
+from paceline.data.progress import Say
 from paceline.errors import UserError
 from paceline.tasks.cifar10 import standin as pictures
 from paceline.tasks.cifar10.files import (

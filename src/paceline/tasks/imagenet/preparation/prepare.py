@@ -27,7 +27,7 @@ from paceline.data.prepared import (
     refuse_foreign,
     unfinished_beside,
 )
-from paceline.data.workers import Say
+from paceline.data.progress import Say
 from paceline.errors import UserError
 from paceline.tasks.imagenet.preparation.card import describe, summary, what_was_met
 from paceline.tasks.imagenet.preparation.folders import find_tree, from_folders

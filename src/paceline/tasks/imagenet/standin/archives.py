@@ -16,8 +16,8 @@ from typing import IO, Final, cast
 
 import numpy as np
 
+from paceline.data.progress import Progress, Say
 from paceline.data.threads import in_order
-from paceline.data.workers import Progress, Say
 from paceline.tasks.imagenet.preparation.devkit import (
     DEVKIT_FOLDER,
     DEVKIT_NAME,
@@ -62,8 +62,10 @@ def write_archives(directory: Path, num_pictures: int, num_threads: int, say: Sa
     if all((directory / name).is_file() for name in names):
         return directory
     say(f"drawing {total:,} pictures of {photos.NUM_CLASSES} classes")
-    progress = Progress("drawing", "pictures", total, say)
-    with ThreadPoolExecutor(num_threads) as pool:
+    with (
+        Progress("drawing", "pictures", total, say) as progress,
+        ThreadPoolExecutor(num_threads) as pool,
+    ):
         easel = _Easel(pool, num_threads, progress)
         _whole(directory / TRAIN_NAME, lambda file: _write_train(file, num_pictures, easel))
         _whole(

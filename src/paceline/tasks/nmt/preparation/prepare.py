@@ -17,7 +17,7 @@ from paceline.data.card import CARD_NAME, describe_file, read_card, sha256_file
 from paceline.data.fetch import fetch
 from paceline.data.places import data_directory, data_home, writing_to
 from paceline.data.prepared import directory_beside, is_done, put_in_place, refuse_foreign
-from paceline.data.workers import Say
+from paceline.data.progress import Say
 from paceline.errors import UserError
 from paceline.tasks.nmt.preparation import sources as nmt_sources
 from paceline.tasks.nmt.preparation.sources import Languages, Material

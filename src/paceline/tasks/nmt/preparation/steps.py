@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from paceline.data.card import describe_file, fingerprint, sha256_file, write_card
 from paceline.data.places import require_space
-from paceline.data.workers import Progress, Say, default_num_workers, run_all
+from paceline.data.progress import Progress, Say
+from paceline.data.workers import default_num_workers, run_all
 from paceline.errors import UserError
 from paceline.tasks.nmt.preparation import sources as nmt_sources
 from paceline.tasks.nmt.preparation.pieces import (
@@ -238,11 +239,11 @@ def _encode(work: Work, training: _Training, model: Path) -> list[PieceCounts]:
         for chunk, piece in zip(training.chunks, _pieces(work, training), strict=True)
     ]
     work.say(f"encoding {training.num_lines:,} pairs")
-    progress = Progress("encoding", "pairs", training.num_lines, work.say)
     counts: dict[int, PieceCounts] = {}
-    for number, count in run_all(encode_piece, tasks, work.workers_for(training.num_bytes)):
-        counts[number] = count
-        progress.advance(count.num_lines, was_there=count.was_there)
+    with Progress("encoding", "pairs", training.num_lines, work.say) as progress:
+        for number, count in run_all(encode_piece, tasks, work.workers_for(training.num_bytes)):
+            counts[number] = count
+            progress.advance(count.num_lines, was_there=count.was_there)
     in_order = [counts[number] for number in range(len(tasks))]
     if not all(sum(count.num_tokens[side] for count in in_order) for side in range(len(SIDES))):
         dropped = ", ".join(f"{n:,} {reason}" for reason, n in _sum_dropped(in_order).items() if n)

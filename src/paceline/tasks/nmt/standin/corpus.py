@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
-from paceline.data.workers import Progress, Say, run_all
+from paceline.data.progress import Progress, Say
+from paceline.data.workers import run_all
 from paceline.tasks.nmt.standin import sentences
 
 LANGUAGES: Final = ("en", "de")
@@ -72,9 +73,9 @@ def write_archives(
     blocks = [block for package in packages for block in package.blocks]
     if blocks:
         say(f"composing {num_pairs:,} pairs of sentences")
-    progress = Progress("composing", "pairs", num_pairs, say)
-    for number, _ in run_all(_write_block, blocks, num_workers):
-        progress.advance(blocks[number].stop - blocks[number].start)
+    with Progress("composing", "pairs", num_pairs, say) as progress:
+        for number, _ in run_all(_write_block, blocks, num_workers):
+            progress.advance(blocks[number].stop - blocks[number].start)
     for _ in run_all(_pack, packages, num_workers):
         pass
     _pack_dev(directory / _DEV_ARCHIVE, seed)
