@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from paceline.data.places import require_space, writing_to
 from paceline.data.progress import BYTES, Progress, Say
 from paceline.errors import UserError
+from paceline.files import move_into_place
 from paceline.units import format_bytes
 
 _CHUNK_BYTES = 1 << 18
@@ -65,7 +66,7 @@ def fetch(source: Source, to: Path, say: Say) -> Path:
             if not _is_right(path, source):
                 _remove_wrong(path, say)
                 _download(source, part, say)
-                Path(part.name).replace(path)
+                move_into_place(Path(part.name), path)
     return path
 
 

@@ -7,7 +7,6 @@ tell them from the real ones but for a file in the kit that says what they are.
 import gzip
 import io
 import json
-import os
 import tarfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ import numpy as np
 
 from paceline.data.progress import Progress, Say
 from paceline.data.threads import in_order
+from paceline.files import whole_file
 from paceline.tasks.imagenet.preparation.devkit import (
     DEVKIT_FOLDER,
     DEVKIT_NAME,
@@ -170,9 +170,6 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 def _whole(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    if path.is_file():
-        return
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with aside.open("wb") as file:
-        write(file)
-    aside.replace(path)
+    if not path.is_file():
+        with whole_file(path) as file:
+            write(file)

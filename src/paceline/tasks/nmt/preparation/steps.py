@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from paceline.data.card import describe_file, fingerprint, sha256_file, write_card
+from paceline.data.card import describe_file, fingerprint, write_card
 from paceline.data.places import require_space
 from paceline.data.progress import Progress, Say
 from paceline.data.workers import default_num_workers, run_all
 from paceline.errors import UserError
+from paceline.files import sha256_of, write_whole
 from paceline.tasks.nmt.preparation import sources as nmt_sources
 from paceline.tasks.nmt.preparation.pieces import (
     LINES_PER_CHUNK,
@@ -200,7 +201,7 @@ def _read_evaluation(corpora: list[Corpus]) -> dict[str, tuple[list[str], list[s
 def _make_vocabulary(work: Work, origin: Origin, training: _Training) -> Path:
     model = work.directory / MODEL_NAME
     if isinstance(work.vocabulary, Path):
-        model.write_bytes(work.vocabulary.read_bytes())
+        write_whole(model, work.vocabulary.read_bytes())
     elif not model.is_file():
         size = work.vocabulary or _usual_size(origin, training)
         what = "" if work.vocabulary else "at most "
@@ -233,7 +234,7 @@ def _pieces(work: Work, training: _Training) -> list[Path]:
 
 
 def _encode(work: Work, training: _Training, model: Path) -> list[PieceCounts]:
-    sha256 = sha256_file(model)
+    sha256 = sha256_of(model)
     tasks = [
         PieceTask(chunk, work.limits, model, sha256, piece)
         for chunk, piece in zip(training.chunks, _pieces(work, training), strict=True)
@@ -301,7 +302,7 @@ def _describe_training(
                 "dropped": _sum_dropped(its_counts),
             }
         else:
-            kept = {"sha256": [sha256_file(corpus.source), sha256_file(corpus.target)]}
+            kept = {"sha256": [sha256_of(corpus.source), sha256_of(corpus.target)]}
         text_bytes = corpus.source.stat().st_size + corpus.target.stat().st_size
         described.append(
             {
