@@ -14,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Final, TypeVar
 
 from paceline.errors import UserError
+from paceline.machine.cores import num_cores
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -25,7 +26,7 @@ _PRELOADED: Final = "paceline.tasks.nmt.preparation.steps"
 
 
 def default_num_workers() -> int:
-    return min(len(os.sched_getaffinity(0)), _MOST_WORKERS)
+    return min(num_cores(), _MOST_WORKERS)
 
 
 def run_all(

@@ -9,7 +9,6 @@ bytes as one that was not.
 
 import hashlib
 import json
-import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from paceline.data.prepared import (
 from paceline.data.progress import Say
 from paceline.errors import UserError
 from paceline.files import expand_home, write_whole
+from paceline.machine.cores import num_cores
 from paceline.tasks.imagenet.preparation.card import describe, summary, what_was_met
 from paceline.tasks.imagenet.preparation.folders import find_tree, from_folders
 from paceline.tasks.imagenet.preparation.pack import Work, pack
@@ -222,7 +222,7 @@ def _say_what_is_read(found: Source, say: Say) -> None:
 
 
 def _num_threads(options: Options) -> int:
-    return options.num_threads or min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+    return options.num_threads or min(num_cores(), _MOST_THREADS)
 
 
 def _shard_bytes(found: Source, options: Options) -> int:
