@@ -12,6 +12,7 @@ from paceline import __version__
 from paceline.arguments import Parser
 from paceline.cli import data, hosts, jobs, live, read, train
 from paceline.errors import EXIT_USER_ERROR, UserError
+from paceline.files import disk_problem
 from paceline.task_finder import find_task, task_names
 
 _DOTTED_OPTION = re.compile(r"--([a-z0-9_]+(?:\.[a-z0-9_]+)+)(?:=(.*))?")
@@ -83,4 +84,10 @@ def main() -> None:
         # The reader (head, less) has seen enough; give Python nothing left to flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except OSError as error:
+        problem = disk_problem(error)
+        if problem is None:
+            raise
+        print(problem, file=sys.stderr)
+        code = EXIT_USER_ERROR
     sys.exit(code)

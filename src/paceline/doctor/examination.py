@@ -19,6 +19,7 @@ from paceline.doctor import rows as doctor_rows
 from paceline.doctor.network import Pair
 from paceline.doctor.rows import Facts, Row
 from paceline.doctor.session import LostError, Session
+from paceline.files import expand_home
 from paceline.hosts.file import Host, HostsFile
 from paceline.hosts.ssh import on_all
 from paceline.settings import Recipe
@@ -195,7 +196,7 @@ class Examination:
     def _try_run_directory(self) -> None:
         if self._purpose.run is None:
             return
-        run = str(self._purpose.run.expanduser().absolute())
+        run = str(expand_home(self._purpose.run).absolute())
         found = self._found
         found.written = self._each(
             lambda s: s.ask("write", run=run, mark=self._mark, name=s.host.name)
