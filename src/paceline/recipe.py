@@ -420,6 +420,18 @@ def from_run(recipe_file: Path) -> Recipe:
     return load(str(recipe_file))
 
 
+def refuse_too_many_processes(recipe: Recipe, num_procs: int) -> None:
+    """Every process of a world needs a micro-batch of each step."""
+    batch = recipe.batch
+    whole = batch.global_ or (batch.per_device or 0) * num_procs
+    num_micro = whole // (batch.micro or whole)
+    if num_micro < num_procs:
+        raise UserError(
+            f"a step has {num_micro} micro-batches, too few for {num_procs} processes",
+            "lower batch.micro, raise batch.global, or start fewer processes",
+        )
+
+
 def refuse_meaningless_change(old: dict[str, Any], new: Recipe, run: Path) -> list[str]:
     """Raise if going on with `new` makes no sense; otherwise say what changed, one line each."""
     known = config.with_defaults(old, type(new))

@@ -6,7 +6,7 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.models.norm import norm_layers
-from paceline.recipe import Recipe
+from paceline.recipe import Recipe, refuse_too_many_processes
 from paceline.record.checkpoints import checkpoint_name
 from paceline.record.schema import CHECKPOINT, EVALUATE, INPUT, NETWORK, RunDirectory
 from paceline.schedule import batch_scale, rate_at
@@ -29,7 +29,7 @@ class Trainer:
 
     def __init__(self, recipe: Recipe, run: RunDirectory, workload: Workload, world: World) -> None:
         self.recipe, self.run, self.workload, self.world = recipe, run, workload, world
-        refuse_too_many_processes(workload, world)
+        refuse_too_many_processes(recipe, world.size)
         refuse_fp16_without_cuda(recipe, world)
         self.recorder = Recorder(run, recipe.log, world, workload.unit)
         self.state = build_state(recipe, workload.build_model(), world)
@@ -162,6 +162,7 @@ class Trainer:
         self.stepper.take_measures()  # what start-up gave to the network is no step's
         self.probes = start_probes(
             self.run,
+            self.world.attempt,
             place,
             self.recipe.log.probe_seconds,
             lambda: self.state.progress.step,
@@ -191,15 +192,6 @@ class Trainer:
         self.recorder.end(self.state.progress.step, reason)
         if self.saver is not None and self.saver.problem and reason in ("finished", "stopped"):
             raise UserError(self.saver.problem, "free some space, then go on with the same command")
-
-
-def refuse_too_many_processes(workload: Workload, world: World) -> None:
-    num_micro = workload.micro_batches_per_step(world.size)
-    if num_micro < world.size:
-        raise UserError(
-            f"a step has {num_micro} micro-batches, too few for {world.size} processes",
-            "lower batch.micro, raise batch.global, or start fewer processes",
-        )
 
 
 def refuse_fp16_without_cuda(recipe: Recipe, world: World) -> None:

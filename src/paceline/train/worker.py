@@ -11,6 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from paceline.order import WorkerOrder
     from paceline.train.loop import Trainer
 
 _stop_asked = False
@@ -57,19 +58,19 @@ def leave_at_once(code: int) -> None:
 def run_worker(run_path: Path) -> None:
     from paceline import recipe as recipes  # noqa: PLC0415
     from paceline import world as worlds  # noqa: PLC0415
+    from paceline.order import WorkerOrder  # noqa: PLC0415
     from paceline.record.schema import RunDirectory  # noqa: PLC0415
     from paceline.tasks.opening import open_workload  # noqa: PLC0415
     from paceline.train.guard import naming_lack_of_memory  # noqa: PLC0415
     from paceline.train.loop import Trainer  # noqa: PLC0415
-    from paceline.train.measure.recorder import this_attempt  # noqa: PLC0415
     from paceline.train.watchdog import start_pulse  # noqa: PLC0415
 
     run = RunDirectory(run_path)
-    recipe = recipes.from_run(Path(os.environ.get("PACELINE_RECIPE", run.recipe)))
-    pulse = start_pulse(worlds.rank_from_environment(), stop_asked)
+    order = WorkerOrder.from_environment()
+    recipe = recipes.from_run(Path(order.recipe) if order.recipe else run.recipe)
+    pulse = start_pulse(order.pulse_directory, worlds.rank_in_world(order), stop_asked)
     worlds.settle_this_process()
-    world = worlds.join(recipe.device, recipe.guard.group_seconds)
-    os.environ["PACELINE_ATTEMPT"] = str(world.send_value(this_attempt()))  # the first one counts
+    world = worlds.join(recipe.device, recipe.guard.group_seconds, order)
     trainer = Trainer(recipe, run, open_workload(recipe, world.device), world)
     if pulse is not None:
         watch = trainer.stepper.watch
@@ -78,15 +79,15 @@ def run_worker(run_path: Path) -> None:
             lambda: trainer.state.progress.step,
             lambda: watch.last_bucket_ready,
         )
-    with naming_lack_of_memory(world.rank, recipe.batch.micro, trainer.recorder.clock):
-        reason = train_to_end(trainer)
+    with naming_lack_of_memory(world, recipe.batch.micro, trainer.recorder.clock):
+        reason = train_to_end(trainer, order)
     if pulse is not None:
         pulse.end(reason)
     world.leave()
     leave_at_once(0)
 
 
-def train_to_end(trainer: "Trainer") -> str:
+def train_to_end(trainer: "Trainer", order: "WorkerOrder") -> str:
     from paceline.lifetime import process_started  # noqa: PLC0415
     from paceline.train.loop import describe_state  # noqa: PLC0415
     from paceline.train.measure import environment  # noqa: PLC0415
@@ -95,11 +96,11 @@ def train_to_end(trainer: "Trainer") -> str:
     trainer.restore()
     trainer.rehearse()
     if world.is_first:
-        environment.write(run, recipe, world)
+        environment.write(run, recipe, world, order.hosts)
         trainer.workload.keep(run.path)
     progress = trainer.state.progress
     facts = describe_state(trainer.state, trainer.workload, world) | trainer.look_around()
-    launched_at = float(os.environ.get("PACELINE_LAUNCHED_AT", "0")) or process_started()
+    launched_at = order.launched_at or process_started()
     trainer.recorder.begin(progress.step, progress.position, launched_at, facts)
     reason = "failed"
     try:
