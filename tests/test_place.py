@@ -3,7 +3,8 @@
 import pytest
 
 from paceline.errors import UserError
-from paceline.launch.batch.place import find_place, tasks_here
+from paceline.launch.batch.detect import find_place
+from paceline.launch.batch.slurm import tasks_here
 
 MPI = {
     "OMPI_COMM_WORLD_RANK": "3",

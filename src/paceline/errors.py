@@ -4,7 +4,12 @@ Anything a user can put right is raised as `UserError`; the command line prints 
 traceback and exits with 2. Programming errors stay ordinary exceptions.
 """
 
+from collections.abc import Callable
+
 EXIT_USER_ERROR = 2
+
+Say = Callable[[str], None]
+"""How a command tells its user what is no error: one line, or a few."""
 
 
 class UserError(Exception):

@@ -49,6 +49,16 @@ def from_run(recipe_file: Path) -> Recipe:
     return load(str(recipe_file))
 
 
+def refuse_too_many_processes(recipe: Recipe, num_procs: int) -> None:
+    """Every process of a world needs a micro-batch of each step."""
+    num_micro = recipe.batch.num_micro_batches(num_procs)
+    if num_micro < num_procs:
+        raise UserError(
+            f"a step has {num_micro} micro-batches, too few for {num_procs} processes",
+            "lower batch.micro, raise batch.global, or start fewer processes",
+        )
+
+
 def refuse_meaningless_change(old: dict[str, Any], new: Recipe, run: Path) -> list[str]:
     """Raise if going on with `new` makes no sense; otherwise say what changed, one line each."""
     known = config.with_defaults(old, type(new))

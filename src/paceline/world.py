@@ -7,8 +7,9 @@ whether a run is distributed.
 import inspect
 import json
 import os
+import socket
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +20,8 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
+from paceline.machine.devices import choose_index, refuse_shared_device
+from paceline.order import WorkerOrder
 
 # Running averages of batch norm are combined once a step by the step itself, so DDP must not send
 # them around; torch has renamed the option for that.
@@ -47,18 +50,18 @@ class World:
     rank: int
     size: int
     device: torch.device
+    saves: bool = False
+    """Whether this process writes checkpoints: the first one, and the first of every host whose run
+    directory is its own, so that no host's loss is the run's."""
+    attempt: int = 1
+    """How often this run has been started, counted by the launcher."""
+    host: str = field(default_factory=socket.gethostname)
+    """As the launcher calls it."""
     traffic: Traffic = field(default_factory=Traffic, compare=False, repr=False)
 
     @property
     def is_first(self) -> bool:
         return self.rank == 0
-
-    @property
-    def saves(self) -> bool:
-        """Whether this process writes checkpoints: the first one, and the first of every host
-        whose run directory is its own, so that no host's loss is the run's."""
-        first_of_host = int(os.environ.get("LOCAL_RANK", "0")) == 0
-        return self.is_first or (first_of_host and os.environ.get("PACELINE_SAVES") == "1")
 
     def add_up(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over all processes, in place."""
@@ -134,39 +137,48 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 
-def join(device: str, group_seconds: float) -> World:
+BY_HAND = WorkerOrder()
+
+
+def join(device: str, group_seconds: float, order: WorkerOrder = BY_HAND) -> World:
     """Take this process's place in the world from torchrun's variables; alone without them."""
-    rank, size = rank_from_environment(), int(os.environ.get("WORLD_SIZE", "1"))
-    chosen = choose_device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    rank, size = rank_in_world(order), int(os.environ.get("WORLD_SIZE", "1"))
+    chosen = choose_device(device, local_rank())
     if size > 1:
         backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
         timeout = timedelta(seconds=group_seconds)
-        place = _meeting_place(timeout)
+        place = _meeting_place(order, timeout)
         dist.init_process_group(backend, rank=rank, world_size=size, timeout=timeout, **place)
-    return World(rank, size, chosen)
+    saves = rank == 0 or (order.saves and local_rank() == 0)
+    world = World(rank, size, chosen, saves, host=order.host or socket.gethostname())
+    if chosen.type == "cuda":
+        identity = str(torch.cuda.get_device_properties(chosen).uuid)
+        refuse_shared_device(world.gather_values(identity))
+    return replace(world, attempt=int(world.send_value(order.attempt)))
 
 
-def rank_from_environment() -> int:
-    """A launcher that knows the order of its hosts gives each host's first rank, because torchrun
-    sorts hosts by address."""
-    if "PACELINE_FIRST_RANK" in os.environ:
-        return int(os.environ["PACELINE_FIRST_RANK"]) + int(os.environ.get("LOCAL_RANK", "0"))
+def local_rank() -> int:
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def rank_in_world(order: WorkerOrder) -> int:
+    if order.first_rank is not None:
+        return order.first_rank + local_rank()
     return int(os.environ.get("RANK", "0"))
 
 
-def _meeting_place(timeout: timedelta) -> dict[str, Any]:
+def _meeting_place(order: WorkerOrder, timeout: timedelta) -> dict[str, Any]:
     """Where the processes find each other: a file on one host, so that no port is opened for it;
     on many a store that listens on one private address, where torch's own would take all."""
-    place = os.environ.get("PACELINE_STORE")
+    place = order.store
     if not place:
         return {"init_method": "env://"}
     if not place.startswith("tcp://"):
         return {"init_method": f"file://{place}"}
     address, _, port = place.removeprefix("tcp://").rpartition(":")
-    listener = os.environ.get("PACELINE_STORE_LISTENER")
-    if listener is None:
+    if order.store_listener is None:
         return {"store": TCPStore(address, int(port), is_master=False, timeout=timeout)}
-    return {"store": serve_store(address, int(port), int(listener), timeout)}
+    return {"store": serve_store(address, int(port), order.store_listener, timeout)}
 
 
 def serve_store(address: str, port: int, listener: int, timeout: timedelta) -> TCPStore:
@@ -186,14 +198,9 @@ def choose_device(device: str, local_rank: int) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise UserError("device=cuda, but torch finds no CUDA here", "use device=auto or cpu")
-    if local_rank >= torch.cuda.device_count():
-        raise UserError(
-            f"process {local_rank} of this host has no CUDA device: there are "
-            f"{torch.cuda.device_count()}",
-            "start at most one process per device (--procs)",
-        )
-    torch.cuda.set_device(local_rank)
-    return torch.device("cuda", local_rank)
+    index = choose_index(local_rank, torch.cuda.device_count(), os.environ)
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
 
 
 def settle_this_process() -> None:

@@ -74,7 +74,7 @@ def runs_list(_arguments: argparse.Namespace) -> int:
 
 def launch_slurm(arguments: argparse.Namespace) -> int:
     from paceline import recipe
-    from paceline.launch.batch.slurm import SlurmJob, ask_slurm, batch_script
+    from paceline.launch.batch.slurm import SlurmJob, ask_slurm, batch_script, find_gpus_per_node
 
     loaded = recipe.load(arguments.recipe, arguments.settings)
     path = arguments.run or Path("runs") / Path(arguments.recipe).stem
@@ -90,6 +90,7 @@ def launch_slurm(arguments: argparse.Namespace) -> int:
         arguments.time,
         arguments.option,
         command,
+        find_gpus_per_node(arguments.option),
     )
     text = batch_script(job, loaded)
     if arguments.to is None:

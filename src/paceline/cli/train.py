@@ -41,7 +41,8 @@ def add_evaluate(verbs: Verbs) -> None:
 def train_run(arguments: argparse.Namespace) -> int:
     from paceline import recipe
     from paceline.launch import local
-    from paceline.launch.batch.place import find_place
+    from paceline.launch.batch.detect import find_place
+    from paceline.launch.claim import Job
     from paceline.machine.devices import num_procs_here
     from paceline.record.schema import RunDirectory
     from paceline.task_finder import find_task
@@ -58,16 +59,16 @@ def train_run(arguments: argparse.Namespace) -> int:
         from paceline.hosts.file import load_hosts
         from paceline.launch.remote import campaign as remote
 
-        job = local.Job(loaded, RunDirectory(path.absolute()), arguments.procs or 0, command)
+        job = Job(loaded, RunDirectory(path.absolute()), arguments.procs or 0, command)
         return remote.train_on_hosts(job, load_hosts(arguments.hosts), say)
     find_task(loaded.workload).check_data(loaded)
     place = find_place(os.environ)
     if place is not None:
-        from paceline.launch.batch import member as mpi
+        from paceline.launch.batch.member import train_in_place
 
-        return mpi.train_in_place(local.Job(loaded, RunDirectory(path), 0, command), place, say)
+        return train_in_place(Job(loaded, RunDirectory(path), 0, command), place, say)
     num_procs = arguments.procs or num_procs_here()
-    return local.train(local.Job(loaded, RunDirectory(path), num_procs, command), say)
+    return local.train(Job(loaded, RunDirectory(path), num_procs, command), say)
 
 
 def evaluate_run(arguments: argparse.Namespace) -> int:

@@ -1,8 +1,8 @@
-"""torchrun inside one process of ours, one per host: `python -m paceline.launch.agent ROUND`.
+"""torchrun inside one process of ours, one per host: `python -m paceline.launch.agent ORDER`.
 
 torchrun starts the workers, notices the first that fails and ends the others. What is added here:
 it dies with its launcher, is quiet, and says in one message which worker failed first and why.
-ROUND is JSON, see `Round`.
+ORDER is JSON, see `AgentOrder`.
 """
 
 import json
@@ -19,18 +19,21 @@ from typing import Any
 from paceline.errors import EXIT_USER_ERROR
 from paceline.launch.judge import is_second_hand
 from paceline.lifetime import die_with_parent
+from paceline.machine.signals import survive
 
 _STORE_SECONDS = 60
 
 
 @dataclass(frozen=True)
-class Round:
+class AgentOrder:
     """What one agent must know to start its part of a world."""
 
     run: str
     num_procs: int
     store: str
     """A file on one host; on many 'tcp://address:port' of a store on the first host."""
+    log_directory: str
+    """Where torchrun keeps its files; its default stays behind in the temporary directory."""
     num_hosts: int = 1
     first_rank: int = 0
     address: str = ""
@@ -41,7 +44,7 @@ class Round:
     """Where to write who failed; None says it on stderr."""
 
     @classmethod
-    def parse(cls, text: str) -> "Round":
+    def parse(cls, text: str) -> "AgentOrder":
         return cls(**json.loads(text))
 
     def text(self) -> str:
@@ -50,8 +53,8 @@ class Round:
 
 def main() -> None:
     die_with_parent()
-    this = Round.parse(sys.argv[1])
-    signal.signal(signal.SIGTERM, lambda *_: None)  # the workers save; this process outlives them
+    this = AgentOrder.parse(sys.argv[1])
+    survive(signal.SIGTERM)  # the workers save; this process outlives them
     from torch.distributed import run as torchrun  # noqa: PLC0415
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
 
@@ -69,7 +72,7 @@ def main() -> None:
         del store
 
 
-def _serve(this: Round) -> Any:
+def _serve(this: AgentOrder) -> Any:
     if this.listener is None:
         return None
     from paceline.world import serve_store  # noqa: PLC0415
@@ -84,7 +87,7 @@ def _signals(torchrun: Any) -> list[str]:
     return [f"{option}=SIGQUIT"] if option in torchrun.get_args_parser().format_help() else []
 
 
-def _arguments(this: Round) -> list[str]:
+def _arguments(this: AgentOrder) -> list[str]:
     if this.num_hosts == 1 and not this.store.startswith("tcp://"):
         meeting = [f"--rdzv-endpoint={this.store}.rendezvous", "--rdzv-conf=store_type=file"]
     else:
@@ -100,6 +103,7 @@ def _arguments(this: Round) -> list[str]:
         f"--nnodes={this.num_hosts}",
         f"--nproc-per-node={this.num_procs}",
         "--max-restarts=0",
+        f"--log-dir={this.log_directory}",
         "--rdzv-backend=c10d",
         *meeting,
         "--module",
@@ -122,7 +126,7 @@ def first_cause(failures: Iterable[Any]) -> Any:
     return min(failures, key=order)
 
 
-def _tell(this: Round, rank: int, failure: Any) -> None:
+def _tell(this: AgentOrder, rank: int, failure: Any) -> None:
     if this.failure_file is None:
         sys.stderr.write(explain(rank, failure) + "\n")
         sys.stderr.flush()

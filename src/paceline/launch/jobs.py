@@ -7,23 +7,22 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from paceline.errors import UserError
+from paceline.errors import Say, UserError
 from paceline.files import expand_home
 from paceline.hosts.file import load_hosts
+from paceline.launch.claim import launch_facts
 from paceline.launch.remote.collect import collect
 from paceline.record.checkpoints import all_checkpoints, step_of
 from paceline.record.reader import is_being_trained, read_events, require_run
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import prepare_directory, write_file
-
-Say = Callable[[str], None]
 
 _START_SECONDS = 20.0
 _STOP_SECONDS = 900.0
@@ -33,29 +32,6 @@ def state_home() -> Path:
     """Where detached runs are noted, so that `paceline runs` finds them from anywhere."""
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return expand_home(base) / "paceline" / "runs"
-
-
-def note_launch(run: RunDirectory, hosts_file: Path | None, away: list[str]) -> None:
-    """Who trains this run: for `stop`, and for fetching from hosts that keep their own files."""
-    facts = {
-        "pid": os.getpid(),
-        "hostname": socket.gethostname(),
-        "hosts_file": str(hosts_file.absolute()) if hosts_file else None,
-        "collect_from": away,
-    }
-    write_file(run.launch, json.dumps(facts) + "\n")
-
-
-def note_end(run: RunDirectory, code: int) -> None:
-    write_file(run.launch, json.dumps({**launch_facts(run), "code": code}) + "\n")
-
-
-def launch_facts(run: RunDirectory) -> dict[str, Any]:
-    try:
-        facts = json.loads(run.launch.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
 
 
 def detach(words: list[str], run: RunDirectory, say: Say) -> int:
@@ -98,7 +74,7 @@ def _text_from(path: Path, begin: int) -> str:
         return file.read().decode(errors="replace")
 
 
-def attach(run_path: Path, show: Callable[[str], None], say: Say) -> int:
+def attach(run_path: Path, show: Say, say: Say) -> int:
     """Show what the run has printed, follow it to its end, and return its exit code."""
     run = require_run(run_path)
     _collect_away(run, say)

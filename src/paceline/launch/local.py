@@ -4,55 +4,35 @@ The launcher owns the terminal. Workers live in sessions of their own, so Ctrl-C
 launcher, which asks the workers to save and stop; a second Ctrl-C ends everything at once.
 """
 
-import fcntl
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import psutil
 
-from paceline import config
-from paceline.errors import UserError
-from paceline.launch.agent import Round
-from paceline.launch.jobs import note_launch
-from paceline.launch.signals import caught_by
+from paceline.errors import Say
+from paceline.launch.agent import AgentOrder
+from paceline.launch.claim import Job, claim_run, next_attempt, note_launch
+from paceline.launch.scratch import scratch_directory
 from paceline.lifetime import process_started
 from paceline.machine.cores import num_cores
+from paceline.machine.signals import caught_by
 from paceline.machine.tuning import speed_environment
-from paceline.recipe import read_settings, refuse_meaningless_change
+from paceline.order import WorkerOrder
+from paceline.recipe import refuse_too_many_processes
 from paceline.record.checkpoints import all_checkpoints, step_of
-from paceline.record.reader import read_events
-from paceline.record.schema import RunDirectory
-from paceline.record.writer import EventFile, prepare_directory, write_file
-from paceline.settings import Recipe
-
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Job:
-    recipe: Recipe
-    run: RunDirectory
-    num_procs: int
-    """Per host; 0, on many hosts, is as many as each has devices."""
-    command: str
-    """What the user typed; repeated when saying how to go on."""
+from paceline.record.writer import EventFile
 
 
 def train(job: Job, say: Say) -> int:
     """Run the job to its end and return the exit code of the command."""
     started = process_started()
-    prepare_directory(job.run.path)
-    with only_one(job.run):
-        settle_recipe(job, say)
+    refuse_too_many_processes(job.recipe, job.num_procs)
+    with claim_run(job, say):
         note_launch(job.run, None, [])
-        attempt = 1 + sum(e["kind"] == "launch" for e in read_events(job.run.launcher_events))
+        attempt = next_attempt(job.run)
         events = EventFile(job.run.launcher_events, attempt)
         environment = speed_environment(job.num_procs)
         events.write(
@@ -63,53 +43,22 @@ def train(job: Job, say: Say) -> int:
             num_cores=num_cores(),
             settings=environment,
         )
-        code = _run_agent(job, {**environment, **_identity(started, attempt)}, say)
+        order = WorkerOrder(attempt=attempt, launched_at=started)
+        code = _run_agent(job, order, environment, say)
         events.write("exit", code=code)
         events.close()
         return code
 
 
-def _identity(started: float, attempt: int) -> dict[str, str]:
-    return {"PACELINE_LAUNCHED_AT": repr(started), "PACELINE_ATTEMPT": str(attempt)}
-
-
-@contextmanager
-def only_one(run: RunDirectory) -> Iterator[None]:
-    """Two launchers in one run directory would ruin each other's checkpoints."""
-    with run.lock.open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.seek(0)
-            holder = lock.read().strip() or "another process"
-            raise UserError(
-                f"{run.path} is being trained already, by {holder}",
-                "stop that one (Ctrl-C or kill), or name another --run",
-            ) from error
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()}")
-        lock.flush()
-        yield
-
-
-def settle_recipe(job: Job, say: Say) -> None:
-    """Write the recipe into the run, after making sure that it may go on with it."""
-    if job.run.exists():
-        changes = refuse_meaningless_change(read_settings(job.run.recipe), job.recipe, job.run.path)
-        steps = [step_of(path) for path in all_checkpoints(job.run.checkpoints)]
-        say(f"{job.run.path} goes on from step {max(steps, default=0):,}")
-        for change in changes:
-            say(f"  changed: {change}")
-    write_file(job.run.recipe, config.to_yaml(config.dump(job.recipe)))
-
-
-def _run_agent(job: Job, environment: dict[str, str], say: Say) -> int:
-    with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
-        store = Path(folder) / "store"
-        this = Round(str(job.run.path), job.num_procs, str(store))
+def _run_agent(job: Job, order: WorkerOrder, environment: dict[str, str], say: Say) -> int:
+    with scratch_directory(job.run.path) as scratch:
+        store = str(scratch / "store")
+        this = AgentOrder(
+            str(job.run.path), job.num_procs, store, log_directory=str(scratch / "torchrun")
+        )
         agent = subprocess.Popen(
             [sys.executable, "-m", "paceline.launch.agent", this.text()],
-            env={**os.environ, **environment, "PACELINE_STORE": str(store)},
+            env={**os.environ, **environment, **replace(order, store=store).to_environment()},
             start_new_session=True,
         )
         stopper = Stopper(agent, say)

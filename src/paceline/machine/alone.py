@@ -3,9 +3,9 @@
 import os
 import subprocess
 import sys
-import time
-from typing import IO
+from typing import IO, Any
 
+from paceline.machine.signals import caught_by
 from paceline.machine.tuning import speed_environment
 
 
@@ -15,10 +15,14 @@ def run_alone(module: str, arguments: list[str], stdout: IO[bytes] | int | None 
     process = subprocess.Popen(
         [sys.executable, "-m", module, *arguments], env=environment, stdout=stdout
     )
-    try:
-        return process.wait()
-    except KeyboardInterrupt:
+    asked: list[int] = []
+
+    def end(number: int, _frame: Any) -> None:
+        asked.append(number)
         process.terminate()
-        time.sleep(0.1)
-        process.kill()
-        return 130
+
+    with caught_by(end):
+        code = process.wait()
+    if asked:
+        return 128 + asked[0]
+    return code if code >= 0 else 128 - code

@@ -9,11 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.errors import UserError
+from paceline.lifetime import process_started
+from paceline.order import WorkerOrder
+from paceline.recipe import refuse_too_many_processes
 from paceline.record.schema import CHECKPOINT, RunDirectory
 from paceline.settings import Recipe
 from paceline.tasks.contract import Task
 from paceline.train import finetune
-from paceline.train.guard import refuse_fp16_without_cuda, refuse_too_many_processes
+from paceline.train.guard import refuse_fp16_without_cuda
 from paceline.train.input import Input
 from paceline.train.loop import Loop
 from paceline.train.measure import environment, practice
@@ -30,7 +33,7 @@ class Attempt:
     """Everything that one process of a run has, built once; then `live`."""
 
     def __init__(self, recipe: Recipe, run: RunDirectory, task: Task, world: World) -> None:
-        refuse_too_many_processes(task, world)
+        refuse_too_many_processes(recipe, world.size)
         refuse_fp16_without_cuda(recipe, world)
         self.recipe, self.run, self.task, self.world = recipe, run, task, world
         self.recorder = Recorder(run, recipe.log, world, task.unit)
@@ -42,12 +45,12 @@ class Attempt:
         self.input = Input(task, world, self.recorder.clock, self.recorder.note)
         self.probes: ProbeThread | None = None
 
-    def live(self, launched_at: float, stop_asked: Callable[[], bool]) -> str:
+    def live(self, order: WorkerOrder, stop_asked: Callable[[], bool]) -> str:
         """From the newest checkpoint to the end; the reason why it ended."""
         self.restore()
         self.rehearse()
-        facts = self.look_around()
-        self.begin(launched_at, facts)
+        facts = self.look_around(order)
+        self.begin(order.launched_at or process_started(), facts)
         reason = "failed"
         try:
             reason = Loop(self).train(stop_asked)
@@ -77,10 +80,10 @@ class Attempt:
         plan = plan_step(self.task, self.state.progress.position, self.world)
         self.stepper.rehearse(plan, [self.task.micro_batch(index) for index in plan.mine])
 
-    def look_around(self) -> dict[str, Any]:
+    def look_around(self, order: WorkerOrder) -> dict[str, Any]:
         """Where this process runs, what it has and what it could do."""
         if self.world.is_first:
-            environment.write(self.run, self.recipe, self.world)
+            environment.write(self.run, self.recipe, self.world, order.hosts)
             self.task.keep(self.run.path)
             if practice.asked():
                 self.warn(f"slowed down on purpose: {practice.VARIABLE}={practice.asked()}")
@@ -95,6 +98,7 @@ class Attempt:
         self.stepper.take_measures()  # what start-up gave to the network is no step's
         self.probes = start_probes(
             self.run,
+            self.world.attempt,
             place,
             self.recipe.log.probe_seconds,
             lambda: self.state.progress.step,

@@ -1,8 +1,6 @@
 """When a run is refused at its start, and when it must stop itself because its loss is lost."""
 
 import math
-import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,7 +8,6 @@ from paceline.errors import UserError
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import START_UP
 from paceline.settings import Recipe
-from paceline.tasks.contract import Task
 from paceline.train.state import Progress
 from paceline.world import World
 
@@ -56,7 +53,7 @@ _NO_MEMORY = (
 
 
 @contextmanager
-def naming_lack_of_memory(rank: int, micro: int | None, clock: PhaseClock) -> Iterator[None]:
+def naming_lack_of_memory(world: World, micro: int | None, clock: PhaseClock) -> Iterator[None]:
     """Say which process of which host is out of memory and what helps: doing it again does not."""
     try:
         yield
@@ -64,23 +61,14 @@ def naming_lack_of_memory(rank: int, micro: int | None, clock: PhaseClock) -> It
         said = str(error).lower()
         if not isinstance(error, MemoryError) and not any(words in said for words in _NO_MEMORY):
             raise
-        host = os.environ.get("PACELINE_HOST", socket.gethostname())
         now = f" (now {micro})" if micro else ""
         raise UserError(
-            f"rank {rank} on {host} is out of memory, in {clock.failed_in or START_UP}: "
+            f"rank {world.rank} on {world.host} is out of memory, "
+            f"in {clock.failed_in or START_UP}: "
             f"{str(error).partition(chr(10))[0] or 'no memory left'}",
             f"lower batch.micro{now} or evaluate.batch, or start fewer processes on that host "
             "(--procs); then go on with the same command",
         ) from error
-
-
-def refuse_too_many_processes(task: Task, world: World) -> None:
-    num_micro = task.micro_batches_per_step(world.size)
-    if num_micro < world.size:
-        raise UserError(
-            f"a step has {num_micro} micro-batches, too few for {world.size} processes",
-            "lower batch.micro, raise batch.global, or start fewer processes",
-        )
 
 
 def refuse_fp16_without_cuda(recipe: Recipe, world: World) -> None:

@@ -91,9 +91,8 @@ def collective_of(frame: FrameType | None, gradients_are_out: bool) -> str | Non
     return None
 
 
-def start_pulse(rank: int, stop_asked: Callable[[], bool]) -> Pulse | None:
+def start_pulse(directory: str | None, rank: int, stop_asked: Callable[[], bool]) -> Pulse | None:
     """Where a supervisor asked for it; SIGUSR1 then prints every thread's stack."""
-    directory = os.environ.get("PACELINE_PULSE")
     if directory is None:
         return None
     faulthandler.register(signal.SIGUSR1, all_threads=True)

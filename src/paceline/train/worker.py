@@ -53,20 +53,19 @@ def leave_at_once(code: int) -> None:
 def run_worker(run_path: Path) -> None:
     from paceline import recipe as recipes  # noqa: PLC0415
     from paceline import world as worlds  # noqa: PLC0415
-    from paceline.lifetime import process_started  # noqa: PLC0415
+    from paceline.order import WorkerOrder  # noqa: PLC0415
     from paceline.record.schema import RunDirectory  # noqa: PLC0415
     from paceline.task_finder import find_task  # noqa: PLC0415
     from paceline.train.attempt import Attempt  # noqa: PLC0415
     from paceline.train.guard import naming_lack_of_memory  # noqa: PLC0415
-    from paceline.train.measure.recorder import this_attempt  # noqa: PLC0415
     from paceline.train.watchdog import start_pulse  # noqa: PLC0415
 
     run = RunDirectory(run_path)
-    recipe = recipes.from_run(Path(os.environ.get("PACELINE_RECIPE", run.recipe)))
-    pulse = start_pulse(worlds.rank_from_environment(), stop_asked)
+    order = WorkerOrder.from_environment()
+    recipe = recipes.from_run(Path(order.recipe) if order.recipe else run.recipe)
+    pulse = start_pulse(order.pulse_directory, worlds.rank_in_world(order), stop_asked)
     worlds.settle_this_process()
-    world = worlds.join(recipe.device, recipe.guard.group_seconds)
-    os.environ["PACELINE_ATTEMPT"] = str(world.send_value(this_attempt()))  # the first one counts
+    world = worlds.join(recipe.device, recipe.guard.group_seconds, order)
     attempt = Attempt(recipe, run, find_task(recipe.workload).open(recipe, world.device), world)
     if pulse is not None:
         pulse.watch(
@@ -74,9 +73,8 @@ def run_worker(run_path: Path) -> None:
             lambda: attempt.state.progress.step,
             lambda: attempt.stepper.watch.last_bucket_ready,
         )
-    launched_at = float(os.environ.get("PACELINE_LAUNCHED_AT", "0")) or process_started()
-    with naming_lack_of_memory(world.rank, recipe.batch.micro, attempt.recorder.clock):
-        reason = attempt.live(launched_at, stop_asked)
+    with naming_lack_of_memory(world, recipe.batch.micro, attempt.recorder.clock):
+        reason = attempt.live(order, stop_asked)
     if pulse is not None:
         pulse.end(reason)
     world.leave()

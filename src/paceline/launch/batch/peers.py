@@ -9,16 +9,14 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from paceline.errors import Say
 from paceline.files import write_whole
 from paceline.launch.judge import Hang, RankState, find_hang
 from paceline.launch.remote.host_facts import read_pulses
 from paceline.record.schema import RunDirectory
-
-Say = Callable[[str], None]
 
 _EVERY_SECONDS = 2.0
 _STACK_SECONDS = 2.0

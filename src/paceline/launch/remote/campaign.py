@@ -11,33 +11,32 @@ import time
 
 from paceline.doctor.examination import quick
 from paceline.doctor.rows import render
-from paceline.errors import EXIT_USER_ERROR, UserError
+from paceline.errors import EXIT_USER_ERROR, Say, UserError
 from paceline.hosts.file import HostsFile
-from paceline.launch.jobs import note_end, note_launch
-from paceline.launch.local import Job, only_one, settle_recipe
+from paceline.launch.claim import Job, claim_run, next_attempt, note_end, note_launch
 from paceline.launch.remote.collect import collect
-from paceline.launch.remote.fleet import Fleet, Say, in_order, names, sees_launcher
+from paceline.launch.remote.fleet import Fleet, in_order, names, sees_launcher
 from paceline.launch.remote.link import HostLink
 from paceline.launch.remote.round import Mission, Outcome, Round, Stop, least_hosts
-from paceline.launch.signals import caught_by
 from paceline.lifetime import process_started
+from paceline.machine.signals import caught_by
+from paceline.recipe import refuse_too_many_processes
 from paceline.record.checkpoints import all_checkpoints, step_of
-from paceline.record.reader import read_events
-from paceline.record.writer import EventFile, prepare_directory
+from paceline.record.writer import EventFile
 
 
 def train_on_hosts(job: Job, hosts_file: HostsFile, say: Say) -> int:
     """Run the job on exactly the hosts of the file, and return the exit code of the command."""
     started = process_started()
     refuse_too_few(hosts_file, least_hosts(job, hosts_file))
-    prepare_directory(job.run.path)
-    with only_one(job.run):
-        settle_recipe(job, say)
+    refuse_too_many_known(job, hosts_file)
+    with claim_run(job, say):
         stop = Stop(job, say)
         interfaces = examine(job, hosts_file)
         fleet = Fleet(hosts_file.hosts, job.run, job.recipe.guard.hang_seconds, say)
         with caught_by(stop.on_signal), fleet:
             fleet.connect_all()
+            refuse_too_many_processes(job.recipe, sum(num_procs_on(job, x) for x in fleet.links))
             mission = Mission(job, fleet, stop, hosts_file, interfaces, say)
             code = Campaign(mission).run(started)
             away = [link.host for link in fleet.links if link.looked and not sees_launcher(link)]
@@ -52,8 +51,7 @@ class Campaign:
     def __init__(self, mission: Mission) -> None:
         self.mission, self.job, self.fleet = mission, mission.job, mission.fleet
         self.stop, self.least, self.say = mission.stop, mission.least, mission.say
-        launches = read_events(mission.job.run.launcher_events)
-        self.number = sum(event["kind"] == "launch" for event in launches)
+        self.number = next_attempt(mission.job.run) - 1
         self.faults: list[Outcome] = []
         """Since the last checkpoint that was new."""
         self.last_saved = -1
@@ -96,7 +94,7 @@ class Campaign:
 
     def _round(self, members: list[HostLink], started: float) -> Outcome:
         events = EventFile(self.job.run.launcher_events, self.number)
-        num_procs = [self._num_procs(link) for link in members]
+        num_procs = [num_procs_on(self.job, link) for link in members]
         events.write(
             "launch",
             started=started,
@@ -124,9 +122,6 @@ class Campaign:
         events.write("exit", code=code, reason=outcome.kind, text=outcome.text)
         events.close()
         return outcome
-
-    def _num_procs(self, link: HostLink) -> int:
-        return self.job.num_procs or link.host.devices or int(link.facts["num_procs"])
 
     def _judge(self, outcome: Outcome) -> int | None:
         """The exit code, or None to go on with another round."""
@@ -186,6 +181,16 @@ class Campaign:
     def _kept(self) -> str:
         newest = self._newest()
         return f"saved at step {newest:,}" if newest >= 0 else "nothing was saved yet"
+
+
+def num_procs_on(job: Job, link: HostLink) -> int:
+    return job.num_procs or link.host.devices or int(link.facts["num_procs"])
+
+
+def refuse_too_many_known(job: Job, hosts_file: HostsFile) -> None:
+    """Before any login: as many processes as --procs or the hosts file tell, one on each other."""
+    told = [job.num_procs or host.devices for host in hosts_file.hosts]
+    refuse_too_many_processes(job.recipe, sum(number or 1 for number in told))
 
 
 def examine(job: Job, hosts_file: HostsFile) -> dict[str, str]:

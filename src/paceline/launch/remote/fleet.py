@@ -4,16 +4,13 @@ import queue
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-from paceline.errors import UserError
+from paceline.errors import Say, UserError
 from paceline.hosts.file import Host
 from paceline.launch.judge import RankState
 from paceline.launch.remote.link import HostLink, Message, is_goodbye, names_of
 from paceline.record.schema import RunDirectory
-
-Say = Callable[[str], None]
 
 LAUNCHER = "@launcher"
 """Marks the run directory of the launcher; no host can be called that."""
@@ -201,7 +198,3 @@ def sees_launcher(link: HostLink) -> bool:
 
 def names(links: Sequence[HostLink]) -> str:
     return names_of(links)
-
-
-def log_path(run: RunDirectory, host: str) -> Path:
-    return run.path / "logs" / f"{host}.log"

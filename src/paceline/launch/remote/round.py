@@ -1,6 +1,5 @@
 """One world on many hosts, from its start until it ends or must be ended."""
 
-import json
 import os
 import signal
 import time
@@ -8,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline import config
+from paceline.errors import Say
 from paceline.hosts.file import HostsFile
+from paceline.launch.claim import Job
 from paceline.launch.judge import Failure, RankState, find_hang, root_cause
-from paceline.launch.local import Job
-from paceline.launch.remote.fleet import Fleet, Say, names, savers_among, states_of
+from paceline.launch.remote.fleet import Fleet, names, savers_among, states_of
 from paceline.launch.remote.link import HostLink
+from paceline.order import HostPrice, WorkerOrder
 from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER
 
 _ECHO_SECONDS = 1.5
@@ -126,29 +127,32 @@ class Round:
                 recipe=config.to_yaml(config.dump(self.job.recipe)),
                 num_procs=self.num_procs[position],
                 num_hosts=len(self.members),
-                first_rank=sum(self.num_procs[:position]),
-                store=f"tcp://{first.host.private_address}:{first.port}",
                 has_store=link is first,
-                environment=self._environment(link, link in savers),
+                environment=self._environment(link),
+                order=self._order(position, link in savers).as_document(),
                 interface=self.mission.interfaces.get(link.name),
                 seconds_since=time.time() - started,
             )
         return None
 
-    def _environment(self, link: HostLink, saves: bool) -> dict[str, str]:
+    def _order(self, position: int, saves: bool) -> WorkerOrder:
+        """What the launcher knows of the order to a host's workers; their host adds the rest."""
+        first, hosts = self.members[0], [member.host for member in self.members]
+        return WorkerOrder(
+            attempt=self.number,
+            store=f"tcp://{first.host.private_address}:{first.port}",
+            first_rank=sum(self.num_procs[:position]),
+            saves=saves,
+            host=hosts[position].name,
+            hosts=tuple(HostPrice(host.name, host.price_per_hour) for host in hosts),
+        )
+
+    def _environment(self, link: HostLink) -> dict[str, str]:
+        """What the user has set here and wants there."""
         passed = {n: v for n, v in os.environ.items() if n.startswith(_PASSED_ON)}
         if link.host.data is not None:
             passed["PACELINE_DATA"] = link.host.data
-        prices = [
-            {"name": host.name, "price_per_hour": host.price_per_hour}
-            for host in (member.host for member in self.members)
-        ]
-        return {
-            **passed,
-            "PACELINE_HOST": link.name,
-            "PACELINE_SAVES": "1" if saves else "0",
-            "PACELINE_HOSTS": json.dumps(prices),
-        }
+        return passed
 
     def _follow_steps(self) -> None:
         """How long a step takes; evaluations and checkpoints between two steps are none of it."""

@@ -17,15 +17,15 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 import psutil
 
-from paceline.launch.agent import Round
+from paceline.launch.agent import AgentOrder
 from paceline.launch.remote.host_facts import (
     end_earlier,
     interface_of,
@@ -34,9 +34,12 @@ from paceline.launch.remote.host_facts import (
     read_pulses,
     tokens_in,
 )
+from paceline.launch.scratch import scratch_directory
 from paceline.machine.cores import num_cores
 from paceline.machine.devices import num_procs_here
+from paceline.machine.signals import caught_by, survive
 from paceline.machine.tuning import speed_environment
+from paceline.order import WorkerOrder
 
 Message = dict[str, Any]
 
@@ -46,13 +49,13 @@ _SAVE_SECONDS = 30.0
 
 
 class Supervisor:
-    def __init__(self, hello: Message, answers: IO[str]) -> None:
+    def __init__(self, hello: Message, answers: IO[str], scratch: Path) -> None:
         self.run = Path(hello["run"])
         self.address: str = hello["address"]
         self._name: str = hello["name"]
         self._answers = answers
         self._lock = threading.Lock()
-        self._folder = Path(tempfile.mkdtemp(prefix="paceline-"))
+        self._folder = scratch / "round"
         self._listener: socket.socket | None = None
         self._agent: subprocess.Popen[str] | None = None
         self._round = 0
@@ -94,8 +97,6 @@ class Supervisor:
             self.ask_stop()
         elif what == "stacks":
             self._print_stacks()
-        elif what == "kill":
-            self._kill_rank(message["rank"])
         elif what == "end_round":
             self.end_round()
             self.answer("round_over", round=self._round)
@@ -113,19 +114,21 @@ class Supervisor:
         self._round = message["round"]
         self._prepare_run(message)
         listener = self._listener if message["has_store"] else None
-        this = Round(
+        order = self._worker_order(message)
+        this = AgentOrder(
             run=str(self.run),
             num_procs=message["num_procs"],
-            store=message["store"],
+            store=order.store or "",
+            log_directory=str(self._folder / "torchrun"),
             num_hosts=message["num_hosts"],
-            first_rank=message["first_rank"],
+            first_rank=order.first_rank or 0,
             address=self.address,
             listener=listener.fileno() if listener else None,
             failure_file=str(self._folder / "failure.json"),
         )
         self._agent = subprocess.Popen(
             [sys.executable, "-m", "paceline.launch.agent", this.text()],
-            env={**os.environ, **self._environment(message)},
+            env={**os.environ, **self._environment(message), **order.to_environment()},
             pass_fds=[listener.fileno()] if listener else [],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -154,13 +157,15 @@ class Supervisor:
             **speed_environment(message["num_procs"], interface),
             "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
             **given,
-            "PACELINE_STORE": message["store"],
-            "PACELINE_FIRST_RANK": str(message["first_rank"]),
-            "PACELINE_RECIPE": str(self._folder / "recipe.yaml"),
-            "PACELINE_PULSE": str(self._folder),
-            "PACELINE_ATTEMPT": str(message["round"]),
-            "PACELINE_LAUNCHED_AT": repr(time.time() - message["seconds_since"]),
         }
+
+    def _worker_order(self, message: Message) -> WorkerOrder:
+        return replace(
+            WorkerOrder.from_document(message["order"]),
+            launched_at=time.time() - message["seconds_since"],
+            recipe=str(self._folder / "recipe.yaml"),
+            pulse_directory=str(self._folder),
+        )
 
     def _follow(self, agent: subprocess.Popen[str], number: int) -> None:
         """Pass on what the workers print, and at the end how it ended."""
@@ -208,13 +213,6 @@ class Supervisor:
             process.send_signal(signal.SIGUSR1)
             process.send_signal(signal.SIGCONT)
 
-    def _kill_rank(self, rank: int) -> None:
-        for beat, _ in read_pulses(self._folder):
-            if beat["rank"] == rank:
-                for process in self._workers():
-                    if process.pid == beat["pid"]:
-                        process.kill()
-
     def end_round(self) -> None:
         """The workers die with their agent."""
         workers = self._workers()
@@ -231,7 +229,6 @@ class Supervisor:
     def leave(self) -> None:
         self.end_round()
         self._token.unlink(missing_ok=True)
-        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def read_lines(inbox: "queue.Queue[Message | None]") -> None:
@@ -243,11 +240,14 @@ def read_lines(inbox: "queue.Queue[Message | None]") -> None:
     inbox.put(None)
 
 
-def serve(supervisor: Supervisor, inbox: "queue.Queue[Message | None]", silence: float) -> None:
+def serve(
+    supervisor: Supervisor,
+    inbox: "queue.Queue[Message | None]",
+    silence: float,
+    leaving: threading.Event,
+) -> None:
     """Until the launcher says goodbye, closes the line, or has been silent for too long."""
     heard = told = time.monotonic()
-    leaving = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: leaving.set())
     said_leaving = False
     while time.monotonic() - heard < silence:
         try:
@@ -280,23 +280,30 @@ def _let_save(supervisor: Supervisor) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # sshd sends it when the line is cut
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    survive(signal.SIGHUP, signal.SIGINT)  # sshd sends the first when the line is cut
     inbox: queue.Queue[Message | None] = queue.Queue()
     threading.Thread(target=read_lines, args=(inbox,), daemon=True).start()
     hello = inbox.get()
     if hello is None:
         return
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    supervisor = Supervisor(hello, answers)
+    with scratch_directory(Path(hello["run"])) as scratch:
+        supervise(Supervisor(hello, answers, scratch), inbox, hello["silence_seconds"])
+    os._exit(0)  # the thread that reads stdin would keep this process
+
+
+def supervise(
+    supervisor: Supervisor, inbox: "queue.Queue[Message | None]", silence_seconds: float
+) -> None:
+    leaving = threading.Event()
     try:
-        supervisor.arrive()
-        serve(supervisor, inbox, hello["silence_seconds"])
+        with caught_by(lambda *_: leaving.set(), [signal.SIGTERM]):
+            supervisor.arrive()
+            serve(supervisor, inbox, silence_seconds, leaving)
     except OSError as error:
         supervisor.answer("problem", text=str(error))
     finally:
         supervisor.leave()
-        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import platform
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import torch
 
 import paceline
 from paceline.machine.cores import num_cores, num_machine_cores
+from paceline.order import HostPrice
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import write_file
 from paceline.settings import Recipe
@@ -31,8 +34,9 @@ SPEED_VARIABLES = (
 _LIBRARIES = ("torch", "numpy", "safetensors", "tensorboard")
 
 
-def write(run: RunDirectory, recipe: Recipe, world: World) -> None:
-    write_file(run.environment, json.dumps(describe(recipe, world), indent=1) + "\n")
+def write(run: RunDirectory, recipe: Recipe, world: World, hosts: Sequence[HostPrice]) -> None:
+    facts = {**describe(recipe, world), "hosts": [asdict(host) for host in hosts]}
+    write_file(run.environment, json.dumps(facts, indent=1) + "\n")
 
 
 def describe(recipe: Recipe, world: World) -> dict[str, Any]:
@@ -53,7 +57,6 @@ def describe(recipe: Recipe, world: World) -> dict[str, Any]:
         "settings": {name: os.environ[name] for name in SPEED_VARIABLES if name in os.environ},
         "seed": recipe.seed,
         "git": _git_state(),
-        "hosts": json.loads(os.environ.get("PACELINE_HOSTS", "[]")),
     }
 
 

@@ -13,7 +13,6 @@ from typing import Any
 from paceline.machine.probe import HostProbe, host_names, interface_used, this_place
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
-from paceline.train.measure.recorder import this_attempt
 from paceline.world import World
 
 
@@ -85,6 +84,7 @@ class ProbeThread:
 
 def start_probes(
     run: RunDirectory,
+    attempt: int,
     place: Place,
     seconds: float,
     step: Callable[[], int],
@@ -98,7 +98,7 @@ def start_probes(
         note("warning", step=step(), text=text)
 
     try:
-        events = EventFile(run.host_events(file_name(place.host)), this_attempt())
+        events = EventFile(run.host_events(file_name(place.host)), attempt)
         return ProbeThread(HostProbe(place.host, place.interface), events, seconds, step, warn)
     except Exception as error:
         warn(f"the host is not probed: {error!r}")

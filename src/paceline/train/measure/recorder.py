@@ -1,6 +1,5 @@
 """What training tells the world: event lines, TensorBoard scalars and a line on the terminal."""
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -23,7 +22,7 @@ class Recorder:
 
     def __init__(self, run: RunDirectory, settings: LogSettings, world: World, unit: str) -> None:
         self.clock = clock_of(world.rank)
-        self.events = EventFile(run.rank_events(world.rank), this_attempt())
+        self.events = EventFile(run.rank_events(world.rank), world.attempt)
         self._settings = settings
         self._is_first = world.is_first
         self._pending: list[tuple[int, float, StepResult]] = []
@@ -179,11 +178,6 @@ class Recorder:
         if self.line is not None:
             self.line.finish()
         self.events.close()
-
-
-def this_attempt() -> int:
-    """How often this run has been started, counted by the launcher."""
-    return int(os.environ.get("PACELINE_ATTEMPT", "1"))
 
 
 def open_tensorboard(directory: Path, step: int) -> Any:

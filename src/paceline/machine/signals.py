@@ -1,4 +1,7 @@
-"""Signals to a launcher, while it has something to end in order."""
+"""Signals to the processes that launch: who gets them while there is something to end in order.
+
+A worker's own are in `train`: there SIGTERM asks the loop to save and stop.
+"""
 
 import signal
 from collections.abc import Callable, Iterable, Iterator
@@ -7,6 +10,13 @@ from typing import Any
 
 FROM_A_TERMINAL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FROM_A_SCHEDULER = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
+
+
+def survive(*numbers: int) -> None:
+    """Do nothing at these signals, for good. With a handler: what is ignored is ignored by every
+    child as well, and workers must hear of it."""
+    for number in numbers:
+        signal.signal(number, lambda _number, _frame: None)
 
 
 @contextmanager

@@ -1,0 +1,102 @@
+"""A launcher's claim on a run directory: what every launcher does before it starts a process.
+
+Which job it is, that no other launcher is at work there, the recipe that counts from now on, the
+number of the attempt, and who is training. Shared by the launchers; none of them lives here.
+"""
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline import config
+from paceline.errors import Say, UserError
+from paceline.recipe import read_settings, refuse_meaningless_change
+from paceline.record.checkpoints import all_checkpoints, step_of
+from paceline.record.reader import read_events
+from paceline.record.schema import RunDirectory
+from paceline.record.writer import prepare_directory, write_file
+from paceline.settings import Recipe
+
+
+@dataclass(frozen=True)
+class Job:
+    recipe: Recipe
+    run: RunDirectory
+    num_procs: int
+    """Per host; 0, on many hosts, is as many as each has devices."""
+    command: str
+    """What the user typed; repeated when saying how to go on."""
+
+
+@contextmanager
+def claim_run(job: Job, say: Say) -> Iterator[None]:
+    """The run is this launcher's alone meanwhile, and its recipe is the job's."""
+    prepare_directory(job.run.path)
+    with only_one(job.run):
+        settle_recipe(job, say)
+        yield
+
+
+@contextmanager
+def only_one(run: RunDirectory) -> Iterator[None]:
+    """Two launchers in one run directory would ruin each other's checkpoints."""
+    with run.lock.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.seek(0)
+            holder = lock.read().strip() or "another process"
+            raise UserError(
+                f"{run.path} is being trained already, by {holder}",
+                "stop that one (Ctrl-C or kill), or name another --run",
+            ) from error
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()}")
+        lock.flush()
+        yield
+
+
+def settle_recipe(job: Job, say: Say) -> None:
+    """Write the recipe into the run, after making sure that it may go on with it."""
+    if job.run.exists():
+        changes = refuse_meaningless_change(read_settings(job.run.recipe), job.recipe, job.run.path)
+        steps = [step_of(path) for path in all_checkpoints(job.run.checkpoints)]
+        say(f"{job.run.path} goes on from step {max(steps, default=0):,}")
+        for change in changes:
+            say(f"  changed: {change}")
+    write_file(job.run.recipe, config.to_yaml(config.dump(job.recipe)))
+
+
+def next_attempt(run: RunDirectory) -> int:
+    """Attempts count from 1; each has written one `launch`."""
+    launches = [e for e in read_events(run.launcher_events) if e["kind"] == "launch"]
+    return 1 + len(launches)
+
+
+def note_launch(run: RunDirectory, hosts_file: Path | None, away: list[str]) -> None:
+    """Who trains this run: for `stop`, and for fetching from hosts that keep their own files."""
+    facts = {
+        "pid": os.getpid(),
+        "hostname": socket.gethostname(),
+        "hosts_file": str(hosts_file.absolute()) if hosts_file else None,
+        "collect_from": away,
+    }
+    write_file(run.launch, json.dumps(facts) + "\n")
+
+
+def note_end(run: RunDirectory, code: int) -> None:
+    write_file(run.launch, json.dumps({**launch_facts(run), "code": code}) + "\n")
+
+
+def launch_facts(run: RunDirectory) -> dict[str, Any]:
+    try:
+        facts = json.loads(run.launch.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
