@@ -1,12 +1,34 @@
-"""Text from logs, events, host names and paths, made safe to print on a terminal."""
+"""What is printed where somebody may look on: safe text, small drawings, a line of progress.
 
+`rich` draws on terminals. It is imported only when there is one to draw on, so that workers,
+pipes and `--help` do not pay for it. A file, a pipe and TERM=dumb get plain lines.
+"""
+
+import math
+import os
 import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, TextIO
+
+from paceline.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
 
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and newline: ESC drives terminals
     "\u200e\u200f\u2028-\u202e\u2066-\u2069"  # what reorders a line or looks like its end
     "\ud800-\udfff]"  # half characters, from file names that are not UTF-8: print() fails
 )
+_COLOURING = re.compile(r"\x1b\[[0-9;:]*m")
+_REDRAW_SECONDS = 0.2
+_SAY_SECONDS = 10.0
+_PLAIN_WIDTH = 100
 
 
 def printable(text: str) -> str:
@@ -16,3 +38,193 @@ def printable(text: str) -> str:
     JSON's, so text that is JSON stays JSON with the same content.
     """
     return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def printable_line(text: str) -> str:
+    """On one line."""
+    return printable(" ".join(text.split()))
+
+
+def printable_output(line: str) -> str:
+    """A line that another program wrote for a terminal: without its colours, and where a progress
+    bar has renewed the line, as it was left."""
+    return printable(_COLOURING.sub("", line).rstrip("\r\n").rpartition("\r")[2])
+
+
+def can_redraw(stream: TextIO) -> bool:
+    """Whether it is a terminal that knows colours and can move the cursor."""
+    return stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+
+
+def console_of(stream: TextIO) -> "Console":
+    """For text that is not to be interpreted; without any escape codes unless `can_redraw`."""
+    from rich.console import Console  # noqa: PLC0415
+
+    draws = can_redraw(stream)
+    width = None if draws else _width_of(stream)
+    return Console(
+        file=stream,
+        force_terminal=draws,
+        width=width,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+
+
+def _width_of(stream: TextIO) -> int:
+    """A dumb terminal has a width as well."""
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _PLAIN_WIDTH
+    except (OSError, ValueError):
+        return _PLAIN_WIDTH
+
+
+def sparkline(
+    values: Sequence[float], width: int = 60, low: float | None = None, ascii_only: bool = False
+) -> str:
+    """A curve in one line, from the lowest value (or `low`, if that is lower) to the highest.
+
+    Of more values than `width` it shows some, evenly spaced; those that are not finite are left out.
+    """
+    known = [value for value in values if math.isfinite(value)]
+    if not known or width < 1:
+        return ""
+    count = min(width, len(known))
+    picked = [known[(2 * n + 1) * len(known) // (2 * count)] for n in range(count)]
+    lowest, highest = min(known if low is None else [low, *known]), max(known)
+    marks = "_.-=^" if ascii_only else "▁▂▃▄▅▆▇█"
+    is_flat = highest - lowest <= 1e-6 * max(abs(highest), abs(lowest))
+    scale = 0.0 if is_flat else (len(marks) - 1) / (highest - lowest)
+    return "".join(marks[round((value - lowest) * scale)] for value in picked)
+
+
+def averaged(values: Sequence[float], count: int) -> list[float]:
+    """Means of `count` stretches: a noisy curve that is to fit into so many marks."""
+    count = min(count, len(values))
+    cuts = [number * len(values) // count for number in range(count + 1)] if count > 0 else []
+    return [sum(values[first:last]) / (last - first) for first, last in pairwise(cuts)]
+
+
+def bar(share: float, width: int, ascii_only: bool = False) -> str:
+    full, empty = ("#", ".") if ascii_only else ("█", "░")
+    num_full = round(min(max(share, 0.0), 1.0) * width)
+    return full * num_full + empty * (width - num_full)
+
+
+def say_on_stderr(text: str) -> None:
+    sys.stderr.write(f"{printable(text)}\n")
+    sys.stderr.flush()
+
+
+class StatusLine:
+    """The last line of a terminal, which renews itself; what is said meanwhile goes above it.
+
+    Nothing is drawn between two calls: no thread competes with the work.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._console = console_of(stream)
+        self._live: Live | None = None
+
+    def show(self, text: str, share: float | None = None) -> None:
+        """`share` of the whole, if known, is drawn as a bar where there is room for one."""
+        from rich.text import Text  # noqa: PLC0415
+
+        line = Text(printable_line(text), no_wrap=True, overflow="crop")
+        room = self._console.width - line.cell_len - 2
+        if share is not None and room >= 10:
+            drawn = bar(share, min(room, 30), self._console.options.ascii_only)
+            line = Text.assemble((drawn, "cyan"), " ", line, no_wrap=True, overflow="crop")
+        self._started().update(line, refresh=True)
+
+    def _started(self) -> "Live":
+        from rich.live import Live  # noqa: PLC0415
+
+        if self._live is None:
+            self._live = Live(
+                console=self._console, auto_refresh=False, transient=True, redirect_stdout=False
+            )
+            self._live.start()
+            self._console.show_cursor(True)  # a worker that is killed cannot give it back
+        return self._live
+
+    def say(self, text: str) -> None:
+        self._console.print(printable(text), soft_wrap=True)
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Progress:
+    """How far some long work is: a line that renews itself on a terminal, elsewhere a line now and
+    then. What is done at once is not worth a word."""
+
+    what: str
+    total: float | None
+    unit: str
+    """In the plural; "bytes" are told in kB, MB and GB."""
+    say: Say = say_on_stderr
+    """For plain lines."""
+    done: float = 0.0
+    skipped: float = 0.0
+    started_at: float = field(default_factory=time.monotonic)
+    shown_at: float = field(default_factory=time.monotonic)
+    line: StatusLine | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._draws = can_redraw(sys.stderr)
+        self._interval = _REDRAW_SECONDS if self._draws else _SAY_SECONDS
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def advance(self, count: float, was_there: bool = False) -> None:
+        """What was there from before counts as done, but not as speed."""
+        self.done += count
+        self.skipped += count if was_there else 0
+        now = time.monotonic()
+        is_over = self.total is not None and self.done >= self.total
+        if now - self.shown_at < self._interval or (is_over and self.line is None):
+            return
+        self.shown_at = now
+        if not self._draws:
+            self.say(self.text(now))
+            return
+        self.line = self.line or StatusLine(sys.stderr)
+        self.line.show(self.text(now), self.done / self.total if self.total else None)
+
+    def text(self, now: float) -> str:
+        rate = (self.done - self.skipped) / max(now - self.started_at, 1e-9)
+        text = f"{self.what}: {self._amount(self.done)}"
+        if self.total:
+            text += f" of {self._amount(self.total)} ({self.done / self.total:.0%})"
+        text += f", {self._amount(rate)}/s"
+        if self.total and rate > 0:
+            text += f", {format_seconds(max(self.total - self.done, 0.0) / rate)} left"
+        return text
+
+    def _amount(self, number: float) -> str:
+        return format_bytes(number) if self.unit == "bytes" else f"{number:,.0f} {self.unit}"
+
+    def close(self) -> None:
+        if self.line is not None:
+            self.line.close()
+            self.line = None
+
+
+def progress(what: str, total: float | None, unit: str) -> Progress:
+    """`with progress("encoding", 60_000, "pairs") as done: ... done.advance(100)`."""
+    return Progress(what, total, unit)
