@@ -4,6 +4,7 @@
 pipes and `--help` do not pay for it. A file, a pipe and TERM=dumb get plain lines.
 """
 
+import io
 import math
 import os
 import re
@@ -60,6 +61,8 @@ def console_of(stream: TextIO) -> "Console":
     """For text that is not to be interpreted; without any escape codes unless `can_redraw`."""
     from rich.console import Console  # noqa: PLC0415
 
+    if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        stream.reconfigure(errors="backslashreplace")  # a path in letters that it does not know
     draws = can_redraw(stream)
     width = None if draws else _width_of(stream)
     return Console(
@@ -88,7 +91,7 @@ def sparkline(
 ) -> str:
     """A curve in one line, from the lowest value (or `low`, if that is lower) to the highest.
 
-    Of more values than `width` it shows some, evenly spaced; those that are not finite are left out.
+    Of more values than `width` it shows some, evenly spaced. What is not finite is left out.
     """
     known = [value for value in values if math.isfinite(value)]
     if not known or width < 1:
@@ -97,9 +100,10 @@ def sparkline(
     picked = [known[(2 * n + 1) * len(known) // (2 * count)] for n in range(count)]
     lowest, highest = min(known if low is None else [low, *known]), max(known)
     marks = "_.-=^" if ascii_only else "▁▂▃▄▅▆▇█"
-    is_flat = highest - lowest <= 1e-6 * max(abs(highest), abs(lowest))
-    scale = 0.0 if is_flat else (len(marks) - 1) / (highest - lowest)
-    return "".join(marks[round((value - lowest) * scale)] for value in picked)
+    span = highest - lowest
+    if span <= 1e-6 * max(abs(highest), abs(lowest)) or not math.isfinite(span):
+        return marks[0] * count
+    return "".join(marks[round((value - lowest) / span * (len(marks) - 1))] for value in picked)
 
 
 def averaged(values: Sequence[float], count: int) -> list[float]:
