@@ -350,12 +350,10 @@ def watch(live: LiveRun, console: Console, seconds: float) -> None:
     before = signal.signal(signal.SIGTERM, _leave)  # so that the terminal gets its screen back
     try:
         with Live(console=console, screen=True, auto_refresh=False) as screen:
-            while True:
+            while live.is_going_on():
+                _draw_until(time.monotonic() + seconds, live, screen)
                 live.update()
-                screen.update(draw(live, look_of(console, console.height)), refresh=True)
-                if not live.is_going_on():
-                    return
-                _wait(live, screen, seconds)
+            live.update()  # what was written just before it ended
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -364,12 +362,15 @@ def _leave(number: int, _frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
-def _wait(live: LiveRun, screen: Live, seconds: float) -> None:
-    """Until the next picture is due; a window that changes its size is drawn anew at once."""
-    console, until = screen.console, time.monotonic() + seconds
-    size = console.size
-    while (left := until - time.monotonic()) > 0:
+def _draw_until(until: float, live: LiveRun, screen: Live) -> None:
+    """Draw, and draw anew when the window changes its size."""
+    drawn_for = None
+    while True:
+        size = screen.console.size  # asked before drawing: it may change meanwhile
+        if size != drawn_for:
+            drawn_for = size
+            screen.update(draw(live, look_of(screen.console, size.height)), refresh=True)
+        left = until - time.monotonic()
+        if left <= 0:
+            return
         time.sleep(min(left, _CHECK_SIZE_SECONDS))
-        if console.size != size:
-            size = console.size
-            screen.update(draw(live, look_of(console, console.height)), refresh=True)
