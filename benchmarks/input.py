@@ -10,7 +10,6 @@ other tenants of the machine do not count; ratios are medians over rounds.
 import argparse
 import ctypes
 import io
-import os
 import shutil
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from PIL import Image
 
 from paceline.data.order import generator
 from paceline.data.readahead import ReadAhead
+from paceline.machine import cores
 from paceline.tasks.imagenet import decode
 
 SIZE, SMALLEST_SHARE = 224, 0.08
@@ -202,7 +202,7 @@ def threads_rate(photos: list[Photo], num_threads: int) -> float:
 
 
 def show_scaling(jpegs: list[bytes], rounds: int) -> None:
-    num_cores = len(os.sched_getaffinity(0))
+    num_cores = cores.num_cores()
     photos = draw(jpegs, seed=0)
     ratios = [threads_rate(photos, num_cores) / threads_rate(photos, 1) for _ in range(rounds)]
     print(f"{num_cores} threads give {median(ratios):.2f} times the pictures of one, by the clock.")

@@ -17,7 +17,8 @@ from statistics import median
 import torch
 import torch.nn.functional as F
 
-from paceline.machine.tuning import num_cores, speed_environment
+from paceline.machine.cores import num_cores
+from paceline.machine.tuning import speed_environment
 from paceline.models import compiled
 from paceline.models.norm import take_statistics
 from paceline.models.sizes import named_shape

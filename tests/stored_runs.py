@@ -14,6 +14,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from paceline import config, recipe
+from paceline.files import sha256_of
 from paceline.record import checkpoints as stored
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import write_file
@@ -175,7 +176,7 @@ class StoredRun:
         save_file({"w.momentum": np.zeros((100, 10), np.float32)}, path / stored.OPTIMIZER)
         (path / stored.STATE).write_text(json.dumps({"progress": {"data_fingerprint": "abc"}}))
         files = {
-            file.name: {"bytes": file.stat().st_size, "sha256": stored.sha256_of(file)}
+            file.name: {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
             for file in sorted(path.iterdir())
         }
         weights = stored.weights_sha256(path / stored.WEIGHTS)

@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from paceline.errors import UserError
+from paceline.files import sha256_of
 from paceline.recipe import CheckpointSettings
 from paceline.record import checkpoints as stored
 from paceline.record.checkpoints import (
@@ -45,7 +46,7 @@ def write(run: Path, step: int, **manifest: Any) -> Path:
     save_file({"conv.weight.momentum": np.ones(108, np.float32)}, checkpoint / stored.OPTIMIZER)
     (checkpoint / stored.STATE).write_text(json.dumps({"progress": {"step": step}}))
     files = {
-        path.name: {"bytes": path.stat().st_size, "sha256": stored.sha256_of(path)}
+        path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
         for path in sorted(checkpoint.iterdir())
     }
     weights = weights_sha256(checkpoint / stored.WEIGHTS)

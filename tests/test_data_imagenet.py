@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from paceline.data.card import read_card, sha256_file
+from paceline.data.card import read_card
 from paceline.data.places import data_directory
 from paceline.errors import UserError
+from paceline.files import sha256_of
 from paceline.tasks.imagenet import shards
 from paceline.tasks.imagenet.preparation import prepare as imagenet
 from paceline.tasks.imagenet.preparation.matlab import NotMatlabError, read_matlab
@@ -39,7 +40,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hashes(directory: Path) -> dict[str, str]:
     """Of everything that was prepared but the card, which also tells where it came from."""
     files = sorted(path for path in directory.rglob("*") if path.is_file())
-    return {str(f.relative_to(directory)): sha256_file(f) for f in files if f.name != "card.json"}
+    return {str(f.relative_to(directory)): sha256_of(f) for f in files if f.name != "card.json"}
 
 
 # ---- the stand-in

@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 
 from paceline import config, recipe
 from paceline.errors import UserError
+from paceline.files import sha256_of
 from paceline.record import checkpoints as stored
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile, write_file
@@ -89,7 +90,7 @@ class Writer:
         save_file({"w.momentum": np.zeros((100, 10), np.float32)}, path / stored.OPTIMIZER)
         (path / stored.STATE).write_text(json.dumps(state or {}))
         files = {
-            file.name: {"bytes": file.stat().st_size, "sha256": stored.sha256_of(file)}
+            file.name: {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
             for file in path.iterdir()
         }
         weights = stored.weights_sha256(path / stored.WEIGHTS)

@@ -42,7 +42,7 @@ from benchmarks.nmt.measuring import (
 )
 from benchmarks.nmt.text import SETUPS, Setup, find_text, prepare_text
 from benchmarks.nmt.workers import WORKERS
-from paceline.machine.tuning import num_cores
+from paceline.machine.cores import num_cores
 from paceline.models.sizes import count_parameters
 
 

@@ -23,7 +23,8 @@ from benchmarks.nmt.peers import (
     install,
 )
 from benchmarks.nmt.text import DECODED_LENGTH, EXTRA_LENGTH, Setup
-from paceline.machine.tuning import num_cores, speed_environment
+from paceline.machine.cores import num_cores
+from paceline.machine.tuning import speed_environment
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from paceline import __version__
 from paceline.cli import data, hosts, jobs, live, read, serve, train
 from paceline.cli.parser import Parser
 from paceline.errors import EXIT_USER_ERROR, UserError
+from paceline.files import disk_problem
+from paceline.terminal import say_on_stderr
 
 _DOTTED_OPTION = re.compile(r"--([a-z0-9_]+(?:\.[a-z0-9_]+)+)(?:=(.*))?")
 
@@ -74,7 +76,7 @@ def main() -> None:
     try:
         code = arguments.call(arguments)
     except UserError as error:
-        print(error, file=sys.stderr)
+        say_on_stderr(str(error))
         code = EXIT_USER_ERROR
     except KeyboardInterrupt:
         code = 130
@@ -82,4 +84,10 @@ def main() -> None:
         # The reader (head, less) has seen enough; give Python nothing left to flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except OSError as error:
+        problem = disk_problem(error)
+        if problem is None:
+            raise
+        print(problem, file=sys.stderr)
+        code = EXIT_USER_ERROR
     sys.exit(code)

@@ -6,25 +6,20 @@ file itself, its hashes, and the messages when it is missing or belongs to somet
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
+from paceline.files import flush_tree, sha256_of, write_whole
 
 CARD_NAME = "card.json"
 _NOT_ON_THE_WEB = ("imagenet",)  # given out to those who sign its terms
 
 
-def sha256_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def describe_file(path: Path) -> dict[str, Any]:
     """Name, size and hash of a file, as cards hold them."""
-    return {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_file(path)}
+    return {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
 
 def fingerprint(hashes: Mapping[str, str]) -> str:
@@ -34,15 +29,10 @@ def fingerprint(hashes: Mapping[str, str]) -> str:
 
 
 def write_card(directory: Path, card: Mapping[str, Any]) -> Path:
-    """Complete or absent: a reader never meets half a card."""
+    """Written last, once all that it describes is on the disk: it must not promise what is not."""
     path = directory / CARD_NAME
-    aside = directory / f".{CARD_NAME}.{os.getpid()}"
-    with aside.open("w", encoding="utf-8") as file:
-        json.dump(card, file, indent=2)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    flush_tree(directory)
+    write_whole(path, json.dumps(card, indent=2) + "\n")
     return path
 
 

@@ -12,25 +12,24 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
 from paceline.data.places import require_space, writing_to
+from paceline.data.progress import BYTES, Progress, Say
 from paceline.errors import UserError
-from paceline.units import format_bytes, format_seconds
-
-Say = Callable[[str], None]
+from paceline.files import move_into_place
+from paceline.units import format_bytes
 
 _CHUNK_BYTES = 1 << 18
 _TIMEOUT_SECONDS = 30.0
 _MOST_TRIES = 50
 _MOST_IDLE_TRIES = 3
 _PAUSE_SECONDS = 0.3
-_SAY_EVERY_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def fetch(source: Source, to: Path, say: Say) -> Path:
             if not _is_right(path, source):
                 _remove_wrong(path, say)
                 _download(source, part, say)
-                Path(part.name).replace(path)
+                move_into_place(Path(part.name), path)
     return path
 
 
@@ -176,23 +175,23 @@ def _download_from(url: str, source: Source, part: IO[bytes], say: Say) -> None:
 def _read_to_the_end(url: str, source: Source, part: IO[bytes], say: Say) -> None:
     """A mirror that never answers is given up at once; one that stops midway is asked again."""
     num_idle_tries = 0
-    progress = _Progress(source.file_name, say, source.size_bytes)
-    for _ in range(_MOST_TRIES):
-        before_bytes = _size_of(part)
-        try:
-            if before_bytes != source.size_bytes:
-                _read_once(url, source, part, progress)
-            return
-        except _CutError as cut:
-            num_idle_tries = 0 if _size_of(part) > before_bytes else num_idle_tries + 1
-            reason = str(cut)
-            if num_idle_tries == _MOST_IDLE_TRIES:
-                break
-            time.sleep(_PAUSE_SECONDS * (1 + num_idle_tries))
+    with Progress(source.file_name, BYTES, source.size_bytes, say) as progress:
+        for _ in range(_MOST_TRIES):
+            before_bytes = _size_of(part)
+            try:
+                if before_bytes != source.size_bytes:
+                    _read_once(url, source, part, progress)
+                return
+            except _CutError as cut:
+                num_idle_tries = 0 if _size_of(part) > before_bytes else num_idle_tries + 1
+                reason = str(cut)
+                if num_idle_tries == _MOST_IDLE_TRIES:
+                    break
+                time.sleep(_PAUSE_SECONDS * (1 + num_idle_tries))
     raise _MirrorFailedError(reason)
 
 
-def _read_once(url: str, source: Source, part: IO[bytes], progress: "_Progress") -> None:
+def _read_once(url: str, source: Source, part: IO[bytes], progress: Progress) -> None:
     start_bytes = _size_of(part)
     with _open_url(url, start_bytes) as response:
         if response.status == 416:
@@ -207,7 +206,8 @@ def _read_once(url: str, source: Source, part: IO[bytes], progress: "_Progress")
             raise _MirrorFailedError(
                 f"has {total_bytes:,} bytes where {expected_bytes:,} should be"
             )
-        progress.total_bytes = total_bytes
+        progress.total = total_bytes
+        progress.start_at(start_bytes)
         _copy(response, part, progress)
     arrived_bytes = _size_of(part)
     if total_bytes is not None and arrived_bytes != total_bytes:
@@ -271,7 +271,7 @@ def _announced_bytes(response: Any, start_bytes: int, part: IO[bytes]) -> int | 
     return int(length) if length and length.isdigit() else None
 
 
-def _copy(response: Any, part: IO[bytes], progress: "_Progress") -> None:
+def _copy(response: Any, part: IO[bytes], progress: Progress) -> None:
     while True:
         try:
             chunk = response.read(_CHUNK_BYTES)
@@ -283,36 +283,9 @@ def _copy(response: Any, part: IO[bytes], progress: "_Progress") -> None:
         if not chunk:
             return
         part.write(chunk)
-        progress.advance(_size_of(part))
+        progress.advance(len(chunk))
 
 
 def _size_of(part: IO[bytes]) -> int:
     part.flush()
     return part.seek(0, os.SEEK_END)
-
-
-@dataclass
-class _Progress:
-    """Says every few seconds how far it is; a quick download says nothing in between."""
-
-    file_name: str
-    say: Say
-    total_bytes: int | None
-    started: tuple[float, int] | None = None
-    said_at: float = field(default_factory=time.monotonic)
-
-    def advance(self, num_bytes: int) -> None:
-        now = time.monotonic()
-        if self.started is None:
-            self.started = (now, num_bytes)
-        if now - self.said_at < _SAY_EVERY_SECONDS:
-            return
-        self.said_at = now
-        rate = (num_bytes - self.started[1]) / max(now - self.started[0], 1e-9)
-        text = f"{self.file_name}: {format_bytes(num_bytes)}"
-        if self.total_bytes:
-            text += f" of {format_bytes(self.total_bytes)} ({num_bytes / self.total_bytes:.0%})"
-        text += f", {format_bytes(rate)}/s"
-        if self.total_bytes and rate > 0:
-            text += f", {format_seconds((self.total_bytes - num_bytes) / rate)} left"
-        self.say(text)

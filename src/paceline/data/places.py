@@ -11,25 +11,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from paceline.errors import UserError
+from paceline.files import NO_SPACE, NOT_ALLOWED, expand_home, user_cache
 from paceline.units import format_bytes
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NOT_A_DIRECTORY = (errno.ENOTDIR, errno.EEXIST)
 
 
 def data_home() -> Path:
     """PACELINE_DATA wins, so a cluster can share one copy; else the user's cache."""
     if named := os.environ.get("PACELINE_DATA"):
-        return Path(named).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "paceline"
+        return expand_home(named)
+    return user_cache()
 
 
 def data_directory(name_or_path: str) -> Path:
     """'cifar10' is a directory of the data home; 'sets/cifar10', './x' and '~/x' are paths."""
     if "/" in name_or_path or name_or_path.startswith((".", "~")):
-        return Path(name_or_path).expanduser()
+        return expand_home(name_or_path)
     return data_home() / name_or_path
 
 
@@ -39,12 +37,12 @@ def writing_to(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _NO_SPACE:
+        if error.errno in NO_SPACE:
             raise UserError(
                 f"no space left on the disk of {directory} ({_free_text(directory)})",
                 "make room, or choose a directory on another disk (--to, or PACELINE_DATA)",
             ) from error
-        if error.errno in _NOT_ALLOWED:
+        if error.errno in NOT_ALLOWED:
             raise UserError(
                 f"cannot write to {directory}: {error.strerror}",
                 "choose a directory that you may write to (--to, or PACELINE_DATA)",

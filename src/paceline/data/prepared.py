@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paceline.data.card import CARD_NAME, read_card, sha256_file, spoilt
+from paceline.data.card import CARD_NAME, read_card, spoilt
+from paceline.data.progress import Say
 from paceline.errors import UserError
+from paceline.files import replace_directory, sha256_of, write_whole
 
 _SHOWN = 3
 _KEY_NAME = "key.txt"
 _LOCK_NAME = "lock"
 
-Say = Callable[[str], None]
 Card = dict[str, Any]
 IsWhole = Callable[[Path, Card], bool]
 
@@ -56,7 +57,7 @@ def _workload_of(directory: Path) -> str | None:
 def is_intact(path: Path, described: dict[str, Any]) -> bool:
     """Whether a file is what its card says."""
     return path.is_file() and (
-        path.stat().st_size == described["bytes"] and sha256_file(path) == described["sha256"]
+        path.stat().st_size == described["bytes"] and sha256_of(path) == described["sha256"]
     )
 
 
@@ -105,13 +106,10 @@ def check_size(directory: Path, name: str, card: Card) -> None:
         raise spoilt(directory, card["workload"], why)
 
 
-def put_in_place(new: Path, to: Path, old: Path) -> None:
-    """Two renames on one disk: whoever looks sees the old data or the new."""
+def put_in_place(new: Path, to: Path) -> None:
+    """Whoever looks sees the old data or the new."""
     try:
-        if to.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            to.rename(old)
-        new.rename(to)
+        replace_directory(new, to)
     except OSError as error:
         if error.errno in (errno.EBUSY, errno.EXDEV):
             what, fix = "is a mount point", f"name a directory in it: --to {to}/data"
@@ -146,7 +144,7 @@ def directory_beside(to: Path, key: str, say: Say) -> Iterator[Path]:
             say(f"going on with what an interrupted run left in {directory}")
         else:
             _empty(directory)
-            key_file.write_text(key)
+            write_whole(key_file, key)
         yield directory
         shutil.rmtree(directory, ignore_errors=True)
 

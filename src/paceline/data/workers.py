@@ -1,4 +1,4 @@
-"""Processes that share the work of preparing text, and a word now and then on how far they are.
+"""Processes that share the work of preparing data.
 
 Processes and not threads: SentencePiece lets go of Python's lock, but decoding, cleaning and
 counting words do not, and they are a third of the work. What is worked on is not known here.
@@ -8,29 +8,25 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from paceline.errors import UserError
-from paceline.units import format_seconds
+from paceline.machine.cores import num_cores
 
-Say = Callable[[str], None]
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 # Each worker holds about 70 MB; more of them would break the promise of 2 GB, and by then the disk
 # is what everybody waits for.
 _MOST_WORKERS: Final = 16
-_SAY_EVERY_SECONDS: Final = 5.0
 _PRELOADED: Final = "paceline.tasks.nmt.preparation.steps"
 
 
 def default_num_workers() -> int:
-    return min(len(os.sched_getaffinity(0)), _MOST_WORKERS)
+    return min(num_cores(), _MOST_WORKERS)
 
 
 def run_all(
@@ -78,32 +74,3 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-@dataclass
-class Progress:
-    """Says every few seconds how much is done; what is done at once is not worth a word."""
-
-    what: str
-    unit: str
-    total: int
-    say: Say
-    done: int = 0
-    skipped: int = 0
-    started_at: float = field(default_factory=time.monotonic)
-    said_at: float = field(default_factory=time.monotonic)
-
-    def advance(self, count: int, was_there: bool = False) -> None:
-        """What was there from before counts as done, but not as speed."""
-        self.done += count
-        self.skipped += count if was_there else 0
-        now = time.monotonic()
-        if now - self.said_at < _SAY_EVERY_SECONDS or self.done >= self.total:
-            return
-        self.said_at = now
-        rate = (self.done - self.skipped) / max(now - self.started_at, 1e-9)
-        text = f"{self.what}: {self.done:,} of {self.total:,} {self.unit}"
-        text += f" ({self.done / self.total:.0%}), {rate:,.0f} {self.unit}/s"
-        if rate > 0:
-            text += f", {format_seconds((self.total - self.done) / rate)} left"
-        self.say(text)

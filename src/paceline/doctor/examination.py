@@ -20,6 +20,7 @@ from paceline.doctor.network import Pair
 from paceline.doctor.rows import Facts, Row
 from paceline.doctor.session import LostError, Session
 from paceline.doctor.sizes import sizes_of
+from paceline.files import expand_home
 from paceline.hosts.file import Host, HostsFile
 from paceline.hosts.ssh import on_all
 from paceline.recipe import Recipe
@@ -84,13 +85,16 @@ def quick(
 
 
 def render(diagnosis: Diagnosis) -> str:
-    table = doctor_rows.render(diagnosis.rows)
+    return f"{doctor_rows.render(diagnosis.rows)}\n\n{render_verdict(diagnosis)}"
+
+
+def render_verdict(diagnosis: Diagnosis) -> str:
     num_failed = len(diagnosis.problems)
     num_warned = sum(row.state == "warn" for row in diagnosis.rows)
     counts = [count_of(num_failed, "failure")] if num_failed else []
     counts += [count_of(num_warned, "warning")] if num_warned else []
     verdict = ", ".join(counts) or "all is well"
-    return "\n".join([table, "", *filter(None, [verdict, diagnosis.sentence])])
+    return "\n".join(filter(None, [verdict, diagnosis.sentence]))
 
 
 @dataclass
@@ -195,7 +199,7 @@ class Examination:
     def _try_run_directory(self) -> None:
         if self._purpose.run is None:
             return
-        run = str(self._purpose.run.expanduser().absolute())
+        run = str(expand_home(self._purpose.run).absolute())
         found = self._found
         found.written = self._each(
             lambda s: s.ask("write", run=run, mark=self._mark, name=s.host.name)

@@ -78,7 +78,13 @@ def code_fingerprint(package: str) -> str | None:
 
 
 def num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """What a run here may use; without Paceline all of the machine's, and no run either."""
+    try:
+        from paceline.machine.cores import num_cores as of_process  # noqa: PLC0415
+
+        return of_process()
+    except Exception:
+        return os.cpu_count() or 1
 
 
 def memory_bytes() -> int | None:

@@ -15,6 +15,7 @@ from pydantic import ValidationError, field_validator
 from paceline import config
 from paceline.config import Document, Section, setting
 from paceline.errors import UserError
+from paceline.files import expand_home
 
 DEFAULT_FILE = Path("hosts.yaml")
 
@@ -229,13 +230,13 @@ def _host(entry: HostSettings, folder: Path) -> Host:
         private_address=entry.private_address or entry.address,
         user=entry.user,
         port=entry.port,
-        key=folder / Path(entry.key).expanduser() if entry.key else None,
+        key=folder / expand_home(entry.key) if entry.key else None,
         devices=entry.devices,
         # ssh starts in the home directory, and quoted words have no tilde.
         python=(entry.python or "python3").removeprefix("~/"),
         data=entry.data,
         price_per_hour=entry.price_per_hour,
-        known_hosts=folder / Path(entry.known_hosts).expanduser() if entry.known_hosts else None,
+        known_hosts=folder / expand_home(entry.known_hosts) if entry.known_hosts else None,
         ssh_options=tuple(entry.ssh_options or ()),
     )
 

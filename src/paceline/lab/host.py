@@ -21,6 +21,7 @@ from paceline.lab.state import (
     owner_id,
     processes,
 )
+from paceline.machine.cores import core_numbers
 
 _GONE_SECONDS = 10
 _BORN_SECONDS = 10
@@ -153,7 +154,7 @@ def start(lab: Lab, name: str) -> None:
 def cores_of(lab: Lab, name: str) -> str:
     """Each host has its share of this machine's cores to itself, as far as there are enough: hosts
     that all took every core would spend their steps waiting for each other."""
-    cores = sorted(os.sched_getaffinity(0))
+    cores = core_numbers()
     index, share = lab.names.index(name), max(1, len(cores) // len(lab.names))
     mine = [cores[(index * share + place) % len(cores)] for place in range(share)]
     return ",".join(map(str, mine))

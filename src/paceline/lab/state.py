@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from paceline.errors import UserError
+from paceline.files import write_whole
 
 STATE_NAME = "lab.json"
 MARK = "PACELINE_LAB"
@@ -74,9 +75,7 @@ def owner_id() -> int:
 
 def write_lab(lab: Lab) -> None:
     values = {**asdict(lab), "directory": str(lab.directory)}
-    aside = lab.directory / f".{STATE_NAME}"
-    aside.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-    aside.replace(lab.directory / STATE_NAME)
+    write_whole(lab.directory / STATE_NAME, json.dumps(values, indent=2) + "\n")
 
 
 def read_lab(directory: Path) -> Lab:

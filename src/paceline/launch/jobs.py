@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from paceline.errors import UserError
+from paceline.files import expand_home
 from paceline.hosts.file import load_hosts
 from paceline.launch.remote.collect import collect
 from paceline.record.checkpoints import all_checkpoints, step_of
@@ -30,8 +31,8 @@ _STOP_SECONDS = 900.0
 
 def state_home() -> Path:
     """Where detached runs are noted, so that `paceline runs` finds them from anywhere."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "paceline" / "runs"
+    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return expand_home(base) / "paceline" / "runs"
 
 
 def note_launch(run: RunDirectory, hosts_file: Path | None, away: list[str]) -> None:

@@ -24,7 +24,8 @@ from paceline.launch.agent import Round
 from paceline.launch.jobs import note_launch
 from paceline.launch.signals import caught_by
 from paceline.lifetime import process_started
-from paceline.machine.tuning import num_cores, speed_environment
+from paceline.machine.cores import num_cores
+from paceline.machine.tuning import speed_environment
 from paceline.recipe import Recipe, read_settings, refuse_meaningless_change
 from paceline.record.checkpoints import all_checkpoints, step_of
 from paceline.record.reader import read_events

@@ -4,6 +4,8 @@ launcher can set them; whatever the user has set stays."""
 import os
 import sys
 
+from paceline.machine.cores import num_cores
+
 _ALLOCATOR = {
     # glibc returns every large block to the kernel and faults it in again, zeroed, at each step:
     # up to 25,000 page faults a step for a CIFAR ResNet. What keeping the memory gains depends on
@@ -13,14 +15,6 @@ _ALLOCATOR = {
     "MALLOC_TOP_PAD_": "268435456",
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
-
-
-def num_cores() -> int:
-    """The cores this process may use, which in a container or job are fewer than the machine's."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # only Linux tells
-        return os.cpu_count() or 1
 
 
 def speed_environment(num_procs: int, interface: str = "lo") -> dict[str, str]:

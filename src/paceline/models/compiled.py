@@ -18,6 +18,9 @@ from pathlib import Path
 
 import torch
 
+from paceline.errors import UserError
+from paceline.files import move_into_place, user_cache
+
 HEADER = "kernel_common.h"
 
 LONGEST_ROW = 2048
@@ -69,7 +72,7 @@ def library(name: str) -> ctypes.CDLL | None:
     files = {file: (here / file).read_bytes() for file in (HEADER, f"{name}.c")}
     try:
         return ctypes.CDLL(str(_built(compiler, name, files)))
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, UserError, subprocess.SubprocessError):
         return None
 
 
@@ -95,7 +98,7 @@ def address(tensor: torch.Tensor | None) -> int | None:
 
 def _built(compiler: str, name: str, files: dict[str, bytes]) -> Path:
     """The library for this source, compiler and processor; made once and kept in the cache."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paceline"
+    folder = user_cache()
     made_of = [*files.values(), " ".join(_FLAGS).encode(), _version(compiler), _processor()]
     key = hashlib.sha256(b"\0".join(made_of)).hexdigest()[:16]
     built = folder / "kernels" / f"{name}-{key}.so"
@@ -107,7 +110,7 @@ def _built(compiler: str, name: str, files: dict[str, bytes]) -> Path:
                 (Path(work) / file).write_bytes(text)
             command = [compiler, *_FLAGS, "-o", "kernel.so", f"{name}.c", "-lm"]
             subprocess.run(command, cwd=work, check=True, capture_output=True, timeout=120)
-            (Path(work) / "kernel.so").replace(built)
+            move_into_place(Path(work) / "kernel.so", built)
     return built
 
 

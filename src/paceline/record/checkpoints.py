@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
+from paceline.files import sha256_of
 
 WEIGHTS = "weights.safetensors"
 AVERAGE = "average.safetensors"
@@ -104,14 +105,6 @@ def content_damage(path: Path, expected: dict[str, Any]) -> str | None:
     if sha256_of(path) != expected["sha256"]:
         return f"{path} does not have the content that was written (sha256 differs)"
     return None
-
-
-def sha256_of(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

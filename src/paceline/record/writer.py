@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
+from paceline.files import write_whole
 
 _DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _AWAY = (errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.ETIMEDOUT, errno.ENODEV)
@@ -88,21 +89,9 @@ def _rounded(value: Any) -> Any:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Replace a small file as a whole: readers see the old one or the new one.
-
-    Flushed before it gets its name, or a power cut could leave the name with nothing behind it.
-    """
+    """Replace a small file of a run directory: readers see the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with aside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except OSError:
-        aside.unlink(missing_ok=True)
-        raise
+    write_whole(path, text)
 
 
 def prepare_directory(path: Path) -> None:

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from paceline.errors import UserError
+from paceline.files import expand_home
 from paceline.models.weights import load_weights
 from paceline.recipe import ImagenetRecipe, Recipe
 from paceline.record import checkpoints as stored
@@ -55,7 +56,7 @@ def begin_with(network: nn.Module, start_from: str) -> str:
 
 
 def read_start(path: Path) -> Tensors:
-    path = path.expanduser()
+    path = expand_home(path)
     if RunDirectory(path).exists():
         return load_weights(path, "best").tensors
     if (path / stored.WEIGHTS).is_file():

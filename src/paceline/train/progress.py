@@ -7,10 +7,8 @@ import sys
 import time
 from typing import Any
 
-from paceline.terminal import StatusLine, can_redraw, say_on_stderr
+from paceline.terminal import REDRAW_SECONDS, StatusLine, can_redraw, say_on_stderr
 from paceline.units import format_seconds, plural
-
-_REDRAW_SECONDS = 0.5
 
 
 class ProgressLine:
@@ -19,7 +17,7 @@ class ProgressLine:
     def __init__(self, show_seconds: float, unit: str) -> None:
         self._unit = plural(unit)
         self._line = StatusLine(sys.stderr) if can_redraw(sys.stderr) else None
-        self._interval = show_seconds if self._line is None else _REDRAW_SECONDS
+        self._interval = show_seconds if self._line is None else REDRAW_SECONDS
         self._last_shown = 0.0
         self._recent: list[tuple[float, int]] = []
 

@@ -20,6 +20,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from paceline.files import remove_directory, sha256_of, whole_directory
 from paceline.recipe import CheckpointSettings
 from paceline.record import checkpoints as stored
 from paceline.record.schema import RunDirectory
@@ -146,7 +147,7 @@ class CheckpointSaver:
         kept = stored.all_checkpoints(checkpoints)[-self._settings.keep_last :]
         for checkpoint in stored.all_checkpoints(checkpoints):
             if checkpoint not in kept and stored.step_of(checkpoint) != best:
-                _remove(checkpoint)
+                remove_directory(checkpoint)
 
 
 def _may_pass(error: Exception, is_there: bool) -> bool:
@@ -155,30 +156,20 @@ def _may_pass(error: Exception, is_there: bool) -> bool:
 
 
 def write_checkpoint(directory: Path, snapshot: Snapshot) -> Path:
-    """Write aside, flush, hash, rename."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Complete or absent. A step saved again, by a run that was set back, replaces the old one."""
     final = directory / stored.checkpoint_name(snapshot.step)
-    aside = directory / f".{final.name}.{os.getpid()}"
-    aside.mkdir()
-    for name, tensors in snapshot.files.items():
-        save_file(tensors, aside / name)
-    (aside / stored.STATE).write_text(json.dumps(snapshot.numbers), encoding="utf-8")
-    manifest = _manifest(aside, snapshot.step)
-    (aside / stored.MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    for path in aside.iterdir():
-        _flush(path)
-    _flush(aside)
-    if final.exists():
-        # The same step saved again by a run that was set back: the old one was damaged or redone.
-        _remove(final)
-    aside.rename(final)
-    _flush(directory)
+    with whole_directory(final) as aside:
+        for name, tensors in snapshot.files.items():
+            save_file(tensors, aside / name)
+        (aside / stored.STATE).write_text(json.dumps(snapshot.numbers), encoding="utf-8")
+        manifest = _manifest(aside, snapshot.step)
+        (aside / stored.MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     return final
 
 
 def _manifest(aside: Path, step: int) -> dict[str, Any]:
     files = {
-        path.name: {"bytes": path.stat().st_size, "sha256": stored.sha256_of(path)}
+        path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
         for path in sorted(aside.iterdir())
     }
     return {
@@ -188,14 +179,6 @@ def _manifest(aside: Path, step: int) -> dict[str, Any]:
     }
 
 
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _point(link: Path, target: Path) -> None:
     aside = link.with_name(f".{link.name}.{os.getpid()}")
     aside.unlink(missing_ok=True)
@@ -203,13 +186,6 @@ def _point(link: Path, target: Path) -> None:
     if link.is_dir() and not link.is_symlink():
         shutil.rmtree(link)  # a second copy, in a run that was copied with links followed
     aside.replace(link)
-
-
-def _remove(checkpoint: Path) -> None:
-    """Rename first: a removal that is killed midway must not leave half a checkpoint."""
-    doomed = checkpoint.with_name(f".removed.{checkpoint.name}.{os.getpid()}")
-    checkpoint.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _remove_leftovers(directory: Path) -> None:

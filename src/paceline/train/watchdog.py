@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from paceline.files import write_whole
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import START_UP
 
@@ -66,10 +67,8 @@ class Pulse:
             "stop_asked": self._stop_asked(),
             "ended": self._ended,
         }
-        aside = self._file.with_suffix(f".{threading.get_ident()}")
         try:
-            aside.write_text(json.dumps(beat), encoding="utf-8")
-            aside.replace(self._file)
+            write_whole(self._file, json.dumps(beat), durable=False)
         except OSError:  # a full disk must not end a run; silence is told from a stopped process
             return
 

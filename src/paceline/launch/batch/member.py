@@ -33,7 +33,8 @@ from paceline.launch.local import Job, only_one, settle_recipe
 from paceline.launch.remote.host_facts import interface_of
 from paceline.launch.signals import FROM_A_SCHEDULER, caught_by
 from paceline.lifetime import process_started
-from paceline.machine.tuning import num_cores, speed_environment
+from paceline.machine.cores import num_cores
+from paceline.machine.tuning import speed_environment
 from paceline.record.reader import read_events
 from paceline.record.writer import EventFile, prepare_directory, write_file
 

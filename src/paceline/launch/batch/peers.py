@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from paceline.files import write_whole
 from paceline.launch.judge import Hang, RankState, find_hang
 from paceline.launch.remote.host_facts import read_pulses
 from paceline.record.schema import RunDirectory
@@ -44,9 +45,7 @@ class Peers:
         for beat, silent_seconds in read_pulses(self._own):
             told = {**beat, "host": self._host, "silent_seconds": silent_seconds}
             path = self._folder / f"rank-{beat['rank']:05d}.json"
-            aside = path.with_suffix(".new")
-            aside.write_text(json.dumps({**told, "time": time.time()}), encoding="utf-8")
-            aside.replace(path)
+            write_whole(path, json.dumps({**told, "time": time.time()}), durable=False)
 
     def states(self) -> list[RankState]:
         found = []

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from paceline.files import write_whole
 from paceline.hosts.file import Host
 from paceline.hosts.ssh import Answer, login_failure, on_all, run_on, ssh_command
 from paceline.record.schema import RunDirectory
@@ -102,9 +103,7 @@ def _move_in(aside: Path, home: Path) -> None:
 def join_events(ours: Path, theirs: Path) -> None:
     """Lines of both, each once, by time: a rank's attempts may be spread over hosts."""
     lines = {*ours.read_bytes().splitlines(), *theirs.read_bytes().splitlines()}
-    aside = ours.with_name(f".{ours.name}.joined")
-    aside.write_bytes(b"".join(line + b"\n" for line in sorted(lines, key=_time_of)))
-    aside.replace(ours)
+    write_whole(ours, b"".join(line + b"\n" for line in sorted(lines, key=_time_of)))
 
 
 def _time_of(line: bytes) -> tuple[float, bytes]:

@@ -34,8 +34,9 @@ from paceline.launch.remote.host_facts import (
     read_pulses,
     tokens_in,
 )
+from paceline.machine.cores import num_cores
 from paceline.machine.devices import num_procs_here
-from paceline.machine.tuning import num_cores, speed_environment
+from paceline.machine.tuning import speed_environment
 
 Message = dict[str, Any]
 

@@ -23,10 +23,12 @@ from paceline.data.card import (
     spoilt,
     write_card,
 )
-from paceline.data.fetch import Say, Source, fetch
+from paceline.data.fetch import Source, fetch
 from paceline.data.places import data_directory, data_home, writing_to
 from paceline.data.prepared import is_done, open_array, put_in_place, refuse_foreign
+from paceline.data.progress import Say
 from paceline.errors import UserError
+from paceline.files import expand_home
 from paceline.tasks.cifar10 import standin as pictures
 from paceline.tasks.cifar10.files import (
     PICTURE_SHAPE,
@@ -96,7 +98,7 @@ def default_directory(source: str) -> Path:
 
 def prepare(source: str, to: Path, say: Say) -> Path:
     """Data from `web`, `stand-in` or a path, ready for training in directory `to`."""
-    to = to.expanduser().resolve()
+    to = expand_home(to).resolve()
     arrays = {f"{split}-{part}.npy" for split in SPLITS for part in ("images", "labels")}
     refuse_foreign(to, WORKLOAD, {*arrays, CARD_NAME, CLASSES_NAME})
     if source == "web":
@@ -152,7 +154,7 @@ def _prepare_from(path: Path, origin: _Origin, to: Path, say: Say) -> None:
         new.mkdir()
         card = _write_data(new, published)
         write_card(new, {**_describe_origin(origin, published), **card})
-        put_in_place(new, to, work / "old")
+        put_in_place(new, to)
     say(_summary(to))
 
 
@@ -168,7 +170,7 @@ def _summary(to: Path) -> str:
 
 def _find(source: str) -> Path:
     """The archive or extracted directory that a path leads to."""
-    path = Path(source).expanduser()
+    path = expand_home(source)
     if path.is_file() or (path.is_dir() and known_files(path)):
         return path
     if not path.is_dir():

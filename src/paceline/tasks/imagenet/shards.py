@@ -142,9 +142,8 @@ class _Shards:
         self._opening = threading.Lock()
 
     def announce(self, entry: Any) -> None:
-        if hasattr(os, "posix_fadvise"):  # not on a Mac
-            place = int(entry["offset"]), int(entry["num_bytes"])
-            os.posix_fadvise(self._file(int(entry["shard"])), *place, os.POSIX_FADV_WILLNEED)
+        place = int(entry["offset"]), int(entry["num_bytes"])
+        read_soon(self._file(int(entry["shard"])), *place)
 
     def read(self, entry: Any) -> bytes:
         number, num_bytes = int(entry["shard"]), int(entry["num_bytes"])
@@ -193,6 +192,12 @@ class _Folders:
                 f"the picture {path} cannot be read: {error.strerror}",
                 "put it back, or prepare the data again: paceline data imagenet --from PATH",
             ) from error
+
+
+def read_soon(handle: int, offset: int, num_bytes: int) -> None:
+    """Ask the system to have this part of a file in memory; a Mac has no way to ask."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(handle, offset, num_bytes, os.POSIX_FADV_WILLNEED)
 
 
 def _open_store(directory: Path, split: str, card: dict[str, Any]) -> _Shards | _Folders:

@@ -14,6 +14,7 @@ import psutil
 import torch
 
 import paceline
+from paceline.machine.cores import num_cores, num_machine_cores
 from paceline.recipe import Recipe
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import write_file
@@ -42,7 +43,8 @@ def describe(recipe: Recipe, world: World) -> dict[str, Any]:
         "libraries": {name: metadata.version(name) for name in _LIBRARIES},
         "platform": platform.platform(),
         "host": socket.gethostname(),
-        "num_cores": os.cpu_count(),
+        "num_cores": num_cores(),
+        "num_machine_cores": num_machine_cores(),
         "memory_bytes": psutil.virtual_memory().total,
         "device": str(world.device),
         "device_name": _device_name(world),

@@ -11,6 +11,8 @@ import os
 from pathlib import Path
 from typing import IO, Any, Final
 
+from paceline.files import flush_filesystem
+
 _JOURNAL_NAME: Final = "journal.jsonl"
 _BUFFER_BYTES: Final = 1 << 17
 
@@ -41,14 +43,16 @@ class Journal:
         self._grown.add(name)
 
     def commit(self, entry: dict[str, Any]) -> None:
-        """The files first: an entry may never promise what is not there."""
+        """The files first, and to the disk: an entry may never promise what is not there."""
         sizes = {}
         for name in sorted(self._grown):
             self._files[name].flush()
             sizes[name] = self._files[name].tell()
+        flush_filesystem(self._directory)
         line = json.dumps({**entry, "sizes": sizes}) + "\n"
         self._journal.write(line.encode())
         self._journal.flush()
+        os.fsync(self._journal.fileno())
         self.sizes |= sizes
         self._grown.clear()
         self.entries.append(entry)

@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 
 from paceline.data.card import describe_file
+from paceline.data.progress import BYTES, Progress, Say
 from paceline.data.threads import in_order
-from paceline.data.workers import Progress, Say
 from paceline.errors import UserError
 from paceline.tasks.imagenet.preparation.journal import Journal
 from paceline.tasks.imagenet.preparation.pictures import BrokenPictureError, plain_picture
@@ -36,7 +36,6 @@ from paceline.tasks.imagenet.preparation.write_shards import (
 from paceline.tasks.imagenet.shards import FOLDERS, INDEX, SHARDS, SPLITS, index_name, paths_name
 
 FOLDER_OF: Final = {"train": "train", "validation": "val"}
-_MB: Final = 1_000_000
 _MOST_SHARDS: Final = 400  # all their buckets are open at once, and 1,024 files are a usual limit
 _SHARDS_AT_ONCE: Final = 2  # each takes a shard's size of memory while it is put in order
 
@@ -105,15 +104,13 @@ def pack(work: Work) -> list[dict[str, Any]]:
 
 def _read_all(work: Work, journal: Journal, pool: ThreadPoolExecutor) -> None:
     units = work.source.units
-    total_mb = sum(unit.num_bytes for unit in units) / _MB
-    progress = Progress("reading pictures", "MB", max(1, round(total_mb)), work.say)
-    done_bytes = 0
-    for unit in units:
-        is_done = journal.is_done(unit.split, unit.name)
-        if not is_done:
-            _read_unit(work, unit, journal, pool)
-        before_mb, done_bytes = round(done_bytes / _MB), done_bytes + unit.num_bytes
-        progress.advance(round(done_bytes / _MB) - before_mb, was_there=is_done)
+    total_bytes = sum(unit.num_bytes for unit in units)
+    with Progress("reading pictures", BYTES, total_bytes, work.say) as progress:
+        for unit in units:
+            is_done = journal.is_done(unit.split, unit.name)
+            if not is_done:
+                _read_unit(work, unit, journal, pool)
+            progress.advance(unit.num_bytes, was_there=is_done)
 
 
 def _read_unit(work: Work, unit: Unit, journal: Journal, pool: ThreadPoolExecutor) -> None:
@@ -215,8 +212,10 @@ def shard_tasks(work: Work, journal: Journal, split: str) -> list[ShardTask]:
 def _finish_shards(work: Work, journal: Journal) -> None:
     tasks = {split: shard_tasks(work, journal, split) for split in SPLITS}
     all_tasks = [task for split in SPLITS for task in tasks[split]]
-    progress = Progress("shuffling and storing", "shards", len(all_tasks), work.say)
-    with ThreadPoolExecutor(min(work.num_threads, _SHARDS_AT_ONCE)) as pool:
+    with (
+        Progress("shuffling and storing", "shards", len(all_tasks), work.say) as progress,
+        ThreadPoolExecutor(min(work.num_threads, _SHARDS_AT_ONCE)) as pool,
+    ):
         for _ in in_order(pool, write_shard, all_tasks, _SHARDS_AT_ONCE):
             progress.advance(1)
     for split in SPLITS:

@@ -9,7 +9,6 @@ bytes as one that was not.
 
 import hashlib
 import json
-import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,8 +26,10 @@ from paceline.data.prepared import (
     refuse_foreign,
     unfinished_beside,
 )
-from paceline.data.workers import Say
+from paceline.data.progress import Say
 from paceline.errors import UserError
+from paceline.files import expand_home, write_whole
+from paceline.machine.cores import num_cores
 from paceline.tasks.imagenet.preparation.card import describe, summary, what_was_met
 from paceline.tasks.imagenet.preparation.folders import find_tree, from_folders
 from paceline.tasks.imagenet.preparation.pack import Work, pack
@@ -78,7 +79,7 @@ def default_directory(source: str) -> Path:
 
 def prepare(source: str, to: Path, options: Options, say: Say) -> Path:
     """Pictures from `stand-in` or a path in directory `to`, ready for training."""
-    to = to.expanduser().resolve()
+    to = expand_home(to).resolve()
     _check(options)
     _refuse_foreign(to)
     if source == "stand-in":
@@ -128,7 +129,7 @@ def _is_our_tree(to: Path) -> bool:
 
 
 def _find(source: str, to: Path) -> Source:
-    path = Path(source).expanduser()
+    path = expand_home(source)
     if source == "web":
         raise UserError(
             "ILSVRC 2012 is given out by image-net.org to those who have agreed to its terms, and "
@@ -221,7 +222,7 @@ def _say_what_is_read(found: Source, say: Say) -> None:
 
 
 def _num_threads(options: Options) -> int:
-    return options.num_threads or min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+    return options.num_threads or min(num_cores(), _MOST_THREADS)
 
 
 def _shard_bytes(found: Source, options: Options) -> int:
@@ -245,9 +246,9 @@ def _fill(found: Source, directory: Path, to: Path, asked: tuple[str, Options], 
     if not (work.new / CARD_NAME).is_file():
         entries = pack(work)
         lines = "".join(f"{wnid}\t{words}\n" for wnid, words in found.classes)
-        (work.new / CLASSES_NAME).write_text(lines, encoding="utf-8")
+        write_whole(work.new / CLASSES_NAME, lines)
         write_card(work.new, describe(work, entries, key))
-    put_in_place(work.new, to, directory / "old")
+    put_in_place(work.new, to)
     for line in what_was_met(read_card(to, WORKLOAD)):
         say(line)
     say(summary(to))

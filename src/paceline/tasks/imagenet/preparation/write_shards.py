@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import UserError
-from paceline.tasks.imagenet.shards import INDEX, Index, shard_name
+from paceline.files import whole_file, write_whole
+from paceline.tasks.imagenet.shards import INDEX, Index, read_soon, shard_name
 
 _RECORD: Final = struct.Struct("<IIIIHH")  # bytes, crc32, width, height, label, bytes of the name
 _LONGEST_NAME_BYTES: Final = 1024  # file systems end at 255
@@ -100,16 +101,13 @@ def write_shard(task: ShardTask) -> int:
     if task.rows.is_file():
         task.bucket.unlink(missing_ok=True)
         return len(np.load(task.rows))
-    aside = task.to / f".{task.name}.part"
-    with aside.open("wb") as file:
+    with whole_file(task.to / task.name) as file:
         digest, rows = _write_tar(task, file)
         num_bytes = file.tell()
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(task.to / task.name)
     described = {"name": task.name, "bytes": num_bytes, "sha256": digest}
-    task.description.write_text(json.dumps(described))
-    _save_whole(task.rows, rows)
+    write_whole(task.description, json.dumps(described))
+    with whole_file(task.rows) as file:
+        np.save(file, rows)
     task.bucket.unlink(missing_ok=True)
     return len(rows)
 
@@ -183,7 +181,7 @@ def _opened(task: ShardTask) -> Iterator[IO[bytes]]:
         raise _lost(task)
     with (task.bucket if num_bytes else Path(os.devnull)).open("rb") as bucket:
         if num_bytes:
-            os.posix_fadvise(bucket.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+            read_soon(bucket.fileno(), 0, 0)
         yield bucket
 
 
@@ -196,13 +194,6 @@ def _tar_head(name: str, num_bytes: int) -> bytes:
 
 def _padding(num_bytes: int) -> bytes:
     return bytes(-num_bytes % tarfile.BLOCKSIZE)
-
-
-def _save_whole(path: Path, rows: Index) -> None:
-    aside = path.with_name(f".{path.name}.part")
-    with aside.open("wb") as file:
-        np.save(file, rows)
-    aside.replace(path)
 
 
 def _lost(task: ShardTask) -> UserError:

@@ -7,7 +7,6 @@ tell them from the real ones but for a file in the kit that says what they are.
 import gzip
 import io
 import json
-import os
 import tarfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +15,9 @@ from typing import IO, Final, cast
 
 import numpy as np
 
+from paceline.data.progress import Progress, Say
 from paceline.data.threads import in_order
-from paceline.data.workers import Progress, Say
+from paceline.files import whole_file
 from paceline.tasks.imagenet.preparation.devkit import (
     DEVKIT_FOLDER,
     DEVKIT_NAME,
@@ -62,8 +62,10 @@ def write_archives(directory: Path, num_pictures: int, num_threads: int, say: Sa
     if all((directory / name).is_file() for name in names):
         return directory
     say(f"drawing {total:,} pictures of {photos.NUM_CLASSES} classes")
-    progress = Progress("drawing", "pictures", total, say)
-    with ThreadPoolExecutor(num_threads) as pool:
+    with (
+        Progress("drawing", "pictures", total, say) as progress,
+        ThreadPoolExecutor(num_threads) as pool,
+    ):
         easel = _Easel(pool, num_threads, progress)
         _whole(directory / TRAIN_NAME, lambda file: _write_train(file, num_pictures, easel))
         _whole(
@@ -168,9 +170,6 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 def _whole(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    if path.is_file():
-        return
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with aside.open("wb") as file:
-        write(file)
-    aside.replace(path)
+    if not path.is_file():
+        with whole_file(path) as file:
+            write(file)

@@ -4,7 +4,6 @@ A piece is a file of its own, complete or absent, so that an interrupted prepara
 than the pieces it was at. Putting the pieces together is `nmt_store`'s work.
 """
 
-import os
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from paceline.files import whole_file, write_whole
 from paceline.tasks.nmt.preparation.text import REASONS, Chunk, Limits, clean, read_chunk
 from paceline.tasks.nmt.vocabulary import Vocabulary, train_model
 
@@ -104,10 +104,8 @@ def encode_piece(task: PieceTask) -> PieceCounts:
 
 
 def _save(to: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
-    aside = to.with_name(f".{to.name}.{os.getpid()}")
-    with aside.open("wb") as file:
+    with whole_file(to) as file:
         np.savez(file, allow_pickle=False, **arrays)
-    aside.replace(to)
 
 
 def _counts_of(task: PieceTask) -> PieceCounts | None:
@@ -142,10 +140,7 @@ def learn_vocabulary(task: VocabularyTask) -> None:
     """Train on all of the text, or on a part of it chosen evenly if that would take too much."""
     if task.to.is_file():
         return
-    model = train_model(lambda: _sample(task), task.size, task.is_limit)
-    aside = task.to.with_name(f".{task.to.name}.{os.getpid()}")
-    aside.write_bytes(model)
-    aside.replace(task.to)
+    write_whole(task.to, train_model(lambda: _sample(task), task.size, task.is_limit))
 
 
 def _sample(task: VocabularyTask) -> Iterator[str]:

@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from paceline.data.card import CARD_NAME, describe_file, read_card, sha256_file
+from paceline.data.card import CARD_NAME, describe_file, read_card
 from paceline.data.fetch import fetch
 from paceline.data.places import data_directory, data_home, writing_to
 from paceline.data.prepared import directory_beside, is_done, put_in_place, refuse_foreign
-from paceline.data.workers import Say
+from paceline.data.progress import Say
 from paceline.errors import UserError
+from paceline.files import expand_home, sha256_of
 from paceline.tasks.nmt.preparation import sources as nmt_sources
 from paceline.tasks.nmt.preparation.sources import Languages, Material
 from paceline.tasks.nmt.preparation.steps import Origin, Work, fill
@@ -58,12 +59,12 @@ def default_directory(source: str) -> Path:
         return data_directory("nmt")
     if source == "stand-in":
         return data_directory("nmt-stand-in")
-    return data_directory(f"nmt-{Path(source).expanduser().resolve().name}")
+    return data_directory(f"nmt-{expand_home(source).resolve().name}")
 
 
 def prepare(source: str, to: Path, options: Options, say: Say) -> Path:
     """Text from `web`, `stand-in` or a path as tokens in directory `to`, ready for training."""
-    to = to.expanduser().resolve()
+    to = expand_home(to).resolve()
     _check(options)
     refuse_foreign(to, WORKLOAD, {name for split in SPLITS for name in file_names(split)})
     origin = _find_origin(source, options, say)
@@ -82,7 +83,7 @@ def prepare(source: str, to: Path, options: Options, say: Say) -> Path:
         )
         if not (work.new / CARD_NAME).is_file():
             fill(work, origin, key)
-        put_in_place(work.new, to, directory / "old")
+        put_in_place(work.new, to)
     say(_summary(to))
     return to
 
@@ -110,7 +111,7 @@ def _find_origin(source: str, options: Options, say: Say) -> Origin:
         return _from_web(options, say)
     if source == "stand-in":
         return _from_stand_in(options)
-    return _from_path(Path(source).expanduser(), options, say)
+    return _from_path(expand_home(source), options, say)
 
 
 def _from_web(options: Options, say: Say) -> Origin:
@@ -158,7 +159,7 @@ def _key(origin: Origin, options: Options) -> str:
     """One string for everything that decides about the bytes in the end."""
     asked: dict[str, Any] = asdict(options)
     del asked["num_workers"], asked["num_pairs"]
-    asked["spm"] = sha256_file(options.spm) if options.spm else None
+    asked["spm"] = sha256_of(options.spm) if options.spm else None
     decides = {"format": _FORMAT, "kind": origin.kind, "text": origin.identity, "asked": asked}
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 

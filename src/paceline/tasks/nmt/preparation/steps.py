@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from paceline.data.card import describe_file, fingerprint, sha256_file, write_card
+from paceline.data.card import describe_file, fingerprint, write_card
 from paceline.data.places import require_space
-from paceline.data.workers import Progress, Say, default_num_workers, run_all
+from paceline.data.progress import Progress, Say
+from paceline.data.workers import default_num_workers, run_all
 from paceline.errors import UserError
+from paceline.files import sha256_of, write_whole
 from paceline.tasks.nmt.preparation import sources as nmt_sources
 from paceline.tasks.nmt.preparation.pieces import (
     LINES_PER_CHUNK,
@@ -199,7 +201,7 @@ def _read_evaluation(corpora: list[Corpus]) -> dict[str, tuple[list[str], list[s
 def _make_vocabulary(work: Work, origin: Origin, training: _Training) -> Path:
     model = work.directory / MODEL_NAME
     if isinstance(work.vocabulary, Path):
-        model.write_bytes(work.vocabulary.read_bytes())
+        write_whole(model, work.vocabulary.read_bytes())
     elif not model.is_file():
         size = work.vocabulary or _usual_size(origin, training)
         what = "" if work.vocabulary else "at most "
@@ -232,17 +234,17 @@ def _pieces(work: Work, training: _Training) -> list[Path]:
 
 
 def _encode(work: Work, training: _Training, model: Path) -> list[PieceCounts]:
-    sha256 = sha256_file(model)
+    sha256 = sha256_of(model)
     tasks = [
         PieceTask(chunk, work.limits, model, sha256, piece)
         for chunk, piece in zip(training.chunks, _pieces(work, training), strict=True)
     ]
     work.say(f"encoding {training.num_lines:,} pairs")
-    progress = Progress("encoding", "pairs", training.num_lines, work.say)
     counts: dict[int, PieceCounts] = {}
-    for number, count in run_all(encode_piece, tasks, work.workers_for(training.num_bytes)):
-        counts[number] = count
-        progress.advance(count.num_lines, was_there=count.was_there)
+    with Progress("encoding", "pairs", training.num_lines, work.say) as progress:
+        for number, count in run_all(encode_piece, tasks, work.workers_for(training.num_bytes)):
+            counts[number] = count
+            progress.advance(count.num_lines, was_there=count.was_there)
     in_order = [counts[number] for number in range(len(tasks))]
     if not all(sum(count.num_tokens[side] for count in in_order) for side in range(len(SIDES))):
         dropped = ", ".join(f"{n:,} {reason}" for reason, n in _sum_dropped(in_order).items() if n)
@@ -300,7 +302,7 @@ def _describe_training(
                 "dropped": _sum_dropped(its_counts),
             }
         else:
-            kept = {"sha256": [sha256_file(corpus.source), sha256_file(corpus.target)]}
+            kept = {"sha256": [sha256_of(corpus.source), sha256_of(corpus.target)]}
         text_bytes = corpus.source.stat().st_size + corpus.target.stat().st_size
         described.append(
             {

@@ -6,7 +6,6 @@ here knows of tokens, archives or a particular data set.
 """
 
 import gzip
-import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 
 from paceline.data.places import writing_to
 from paceline.errors import UserError
+from paceline.files import whole_file, write_whole
 
 _BLOCK_BYTES: Final = 1 << 22
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -180,7 +180,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def write_lines(path: Path, lines: list[str]) -> None:
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    write_whole(path, "".join(f"{line}\n" for line in lines))
 
 
 def unpack_gzip(path: Path, to: Path) -> None:
@@ -196,9 +196,7 @@ def unpack_gzip(path: Path, to: Path) -> None:
 
 
 def write_stream(file: IO[bytes], to: Path) -> None:
-    """Copied aside first and renamed, so that a file under its own name is always whole."""
-    aside = to.with_name(f".{to.name}.{os.getpid()}")
-    with writing_to(to.parent), aside.open("wb") as written:
+    """A file under its own name is always whole: a resumed preparation trusts it."""
+    with writing_to(to.parent), whole_file(to) as written:
         while block := file.read(_BLOCK_BYTES):
             written.write(block)
-    aside.replace(to)

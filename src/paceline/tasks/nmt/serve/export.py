@@ -9,7 +9,6 @@ beside the run itself, and what that cost and won is printed and kept in `paceli
 import argparse
 import dataclasses
 import json
-import os
 import shutil
 import sys
 import time
@@ -22,6 +21,7 @@ from paceline import __version__
 from paceline.data.card import read_card
 from paceline.data.places import data_directory, writing_to
 from paceline.errors import UserError
+from paceline.files import whole_directory
 from paceline.models.sizes import BYTES_PER_FP32, count_parameters
 from paceline.recipe import NmtRecipe
 from paceline.record.writer import write_file
@@ -77,17 +77,11 @@ def export(order: Order, say: Say) -> str:
     """Write the directory, complete or not at all, and return a table of what came of it."""
     _refuse_to_overwrite(order.to)
     own = RunTranslator(order.run, order.checkpoint)
-    aside = order.to.absolute().parent / f".{order.to.absolute().name}.{os.getpid()}"
-    with writing_to(order.to):
-        aside.mkdir(parents=True)
-        try:
-            _write_model(own, order, aside)
-            check = _check(own, aside, order, say)
-            _write_card(own, order, aside, check)
-            num_bytes = _size_of(aside)
-            _put_in_place(aside, order.to.absolute())
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
+    with writing_to(order.to), whole_directory(order.to.absolute()) as aside:
+        _write_model(own, order, aside)
+        check = _check(own, aside, order, say)
+        _write_card(own, order, aside, check)
+        num_bytes = _size_of(aside)
     return _table(own, order, check, num_bytes)
 
 
@@ -192,15 +186,6 @@ def _bleu_of(references: list[str]) -> tuple[Callable[[list[str]], float], Calla
         lambda texts: float(metric.corpus_score(texts, [references]).score),
         lambda: str(metric.get_signature()),
     )
-
-
-def _put_in_place(aside: Path, to: Path) -> None:
-    """The old one makes way by a rename, so that it is there until the new one is."""
-    doomed = to.with_name(f".removed.{to.name}.{os.getpid()}")
-    if to.exists():
-        to.rename(doomed)
-    aside.rename(to)
-    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _size_of(directory: Path) -> int:

@@ -7,7 +7,6 @@ found, and the ranking is done here.
 
 import json
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import ctranslate2
 
 from paceline.errors import UserError
+from paceline.machine.cores import num_cores
 from paceline.tasks.nmt.serve import EXPORT_CARD
 from paceline.tasks.nmt.serve.lines import Candidate, Say, Search, Streams, Wish, answer
 from paceline.tasks.nmt.vocabulary import Vocabulary
@@ -241,13 +241,6 @@ def equal(numbers: list[int], limits: list[int]) -> list[list[int]]:
 
 def _is_beyond(results: list[Found], limit: int) -> bool:
     return any(len(one.ids) + one.is_complete > limit for one in results)
-
-
-def num_cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # only Linux tells
-        return os.cpu_count() or 1
 
 
 def _open_model(directory: Path, inter_threads: int, intra_threads: int) -> Any:

@@ -7,14 +7,15 @@ which cannot tell them from the real ones.
 import gzip
 import html
 import io
-import os
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
-from paceline.data.workers import Progress, Say, run_all
+from paceline.data.progress import Progress, Say
+from paceline.data.workers import run_all
+from paceline.files import whole_file, write_whole
 from paceline.tasks.nmt.standin import sentences
 
 LANGUAGES: Final = ("en", "de")
@@ -72,9 +73,9 @@ def write_archives(
     blocks = [block for package in packages for block in package.blocks]
     if blocks:
         say(f"composing {num_pairs:,} pairs of sentences")
-    progress = Progress("composing", "pairs", num_pairs, say)
-    for number, _ in run_all(_write_block, blocks, num_workers):
-        progress.advance(blocks[number].stop - blocks[number].start)
+    with Progress("composing", "pairs", num_pairs, say) as progress:
+        for number, _ in run_all(_write_block, blocks, num_workers):
+            progress.advance(blocks[number].stop - blocks[number].start)
     for _ in run_all(_pack, packages, num_workers):
         pass
     _pack_dev(directory / _DEV_ARCHIVE, seed)
@@ -105,19 +106,11 @@ def _write_block(block: _Block) -> None:
         return
     pairs = list(sentences.pairs(block.seed, "train", block.start, block.stop))
     for side, path in enumerate(block.paths):
-        _write_whole(path, (_lines(pair[side] for pair in pairs),))
+        write_whole(path, _lines(pair[side] for pair in pairs))
 
 
 def _lines(side: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in side).encode()
-
-
-def _write_whole(path: Path, contents: Iterable[bytes]) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with aside.open("wb") as file:
-        for content in contents:
-            file.write(content)
-    aside.replace(path)
 
 
 def _pack(package: _Package) -> None:
@@ -169,14 +162,12 @@ def _sgml(side: Sequence[str], kind: str, language: str, partner: str) -> bytes:
 
 def _write_archive(archive: Path, fill: Callable[[tarfile.TarFile], None]) -> None:
     """Without times and owners, so that equal sentences make equal archives."""
-    aside = archive.with_name(f".{archive.name}.{os.getpid()}")
     with (
-        aside.open("wb") as file,
+        whole_file(archive) as file,
         gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as zipped,
         tarfile.open(fileobj=cast(IO[bytes], zipped), mode="w") as tar,
     ):
         fill(tar)
-    aside.replace(archive)
 
 
 def _add(tar: tarfile.TarFile, name: str, size_bytes: int, content: Any) -> None:
