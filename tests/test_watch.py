@@ -1,31 +1,50 @@
 """A run in the terminal: while it goes on, after it, copied, empty and torn."""
 
 import contextlib
+import fcntl
+import io
 import itertools
+import json
 import os
 import pty
 import re
 import select
 import shutil
+import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
+from rich.console import Console
 
+from paceline.record.palette import PHASE_COLOURS
 from paceline.watch import tail
 from paceline.watch.live import find_straggler, open_run
-from paceline.watch.screen import Paper, draw, fit, spark
+from paceline.watch.screen import Look, draw, share_rows, show
 from tests.conftest import CommandLine
 from tests.growing_run import GrowingRun
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def drawn(path: Path, paper: Paper | None = None) -> str:
-    return "\n".join(draw(open_run(path), paper or Paper()))
+def drawn(path: Path, width: int = 100, colour: bool = False, encoding: str = "utf-8") -> str:
+    written = io.BytesIO()
+    file = io.TextIOWrapper(written, encoding=encoding)
+    console = Console(
+        file=file,
+        width=width,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        markup=False,
+    )
+    show(open_run(path), console)
+    return written.getvalue().decode(encoding)
 
 
 @pytest.fixture
@@ -74,7 +93,7 @@ def test_a_run_that_goes_on_shows_time_left_hosts_devices_and_warnings(growing: 
     growing.score(0.5)
     growing.probe()
     growing.warn("the disk is nearly full")
-    shown = drawn(growing.path, Paper(width=120))
+    shown = drawn(growing.path, width=120)
     assert "running" in shown
     assert "step 20 of 100  20.0 %  40.0 s left" in shown  # 2 steps a second
     assert re.search(r"images/s +64 ", shown)
@@ -193,23 +212,135 @@ def test_no_line_is_wider_than_the_terminal(growing: GrowingRun, width: int) -> 
     growing.steps(10, late_rank=0)
     growing.probe()
     growing.warn("long " * 100)
+    growing.warn("東京" * 100)
     for colour in (True, False):
-        for line in drawn(growing.path, Paper(width, colour)).splitlines():
-            assert len(COLOURS.sub("", line)) <= width
+        for line in drawn(growing.path, width, colour).splitlines():
+            assert cell_len(COLOURS.sub("", line)) <= width
 
 
 def test_a_terminal_without_unicode_gets_ascii(growing: GrowingRun) -> None:
     growing.begin()
     growing.steps(10)
     growing.probe()
-    assert drawn(growing.path, Paper(plain=True)).isascii()
+    assert drawn(growing.path, encoding="ascii").isascii()
+    assert drawn(growing.path, width=40, encoding="ascii").isascii()
 
 
-def test_small_parts() -> None:
-    assert fit("\x1b[1mabc\x1b[0mdef", 4) == "\x1b[1mabc\x1b[0md"
-    assert spark([0, 1, 2, 3], 4, Paper()) == "▁▃▆█"
-    assert spark([5, 5 + 1e-12, 5], 3, Paper()) == "▁▁▁"
-    assert spark([1], 5, Paper()) == ""
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 200])
+def test_state_step_and_every_rank_stay_visible_on_narrow_terminals(
+    tmp_path: Path, width: int
+) -> None:
+    growing = GrowingRun(tmp_path / ("deep/" * 20) / "東京の実験")
+    growing.hold_lock()
+    growing.begin()
+    growing.steps(10)
+    growing.probe()
+    shown = drawn(growing.path, width)
+    assert "running" in shown
+    assert "step 20 of 100" in shown
+    assert re.search(r"rank 0 .*compute 70 %", shown)
+    assert re.search(r"rank 1 .*compute 70 %", shown)
+    assert "93 %" in shown  # of the processor
+    growing.close()
+
+
+def test_a_phase_has_the_colour_that_it_has_in_the_report(growing: GrowingRun) -> None:
+    growing.begin()
+    growing.steps(3)
+    shown = drawn(growing.path, colour=True)
+    codes = {"green": "32", "yellow": "33", "red": "31"}
+    for phase in ("compute", "input", "network"):
+        assert f"\x1b[{codes[PHASE_COLOURS[phase].terminal]}m  █ {phase}" in shown
+    assert "i input  c compute  n network" in drawn(growing.path)  # letters where no colour is
+
+
+def test_rows_are_shared_out_so_that_warnings_are_not_cut_off(tmp_path: Path) -> None:
+    growing = GrowingRun(tmp_path / "run", num_ranks=30)
+    growing.begin()
+    growing.steps(3, late_rank=7)
+    growing.probe()
+    growing.warn("the disk is nearly full")
+    console = Console(file=io.StringIO(), width=100, height=24)
+    lines = console.render_lines(draw(open_run(growing.path), Look(100, 24)))
+    shown = ["".join(segment.text for segment in line).rstrip() for line in lines]
+    assert len(shown) <= 24
+    assert "the disk is nearly full" in shown[-1]
+    assert any(line.startswith("the others wait for rank 7") for line in shown)
+    listed = sum(line.startswith("rank ") for line in shown)
+    assert f"and {30 - listed} more processes" in shown
+    assert drawn(growing.path).count("\nrank ") == 16
+    growing.close()
+
+
+def test_rows_go_to_those_who_need_them() -> None:
+    assert share_rows([3, 3, 3], 20) == [3, 3, 3]
+    assert share_rows([1, 30, 2], 10) == [1, 6, 2]  # and one line says how many are left out
+    assert share_rows([0, 30, 5], 6) == [1, 2, 2]
+    assert share_rows([5, 5, 5], -3) == [1, 1, 1]
+
+
+HOSTILE = "\x1b[2J\x1b]0;title\x07\x9b31m\r[bold]text[/bold] \u202eevil"
+
+
+def test_no_text_of_a_run_drives_the_terminal(tmp_path: Path) -> None:
+    growing = GrowingRun(tmp_path / "run\x1b[2J[red]x[/red]")
+    growing.run.recipe.write_text(f"workload: {json.dumps(HOSTILE)}\nsteps: 100\n", "utf-8")
+    strange = {"host": HOSTILE, "unit": HOSTILE, "seconds": 1.0, "phases": {HOSTILE: 1.0}}
+    for rank in growing.ranks:
+        rank.write("begin", step=0, **strange)
+        rank.write("steps", step=2, num_steps=2, loss=1.0, rate=0.1, num_units=4, **strange)
+    growing.ranks[0].write("score", step=2, split="validation", scores={HOSTILE: 1.0})
+    growing.ranks[0].write("warning", step=2, text=HOSTILE)
+    device = {"name": HOSTILE, "utilisation": 0.5}
+    growing.host.write("probe", host=HOSTILE, interface=HOSTILE, devices=[device])
+    growing.ranks[0].write("end", step=2, reason=HOSTILE, seconds=0.0, phases={})
+    for width in (40, 200):
+        shown = COLOURS.sub("", drawn(growing.path, width, colour=True))
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", shown)
+    assert shown.count("\\u001b[2J") >= 9  # path, task, state, unit, score, host twice, ...
+    assert shown.count("[bold]text[/bold]") >= 8
+    growing.close()
+
+
+PROBE_FIELDS = [
+    "seconds",
+    "cpu_share",
+    "memory_bytes",
+    "memory_total_bytes",
+    "interface",
+    "link_bits_per_second",
+    "sent_bytes",
+    "received_bytes",
+    "disk_read_bytes",
+    "devices",
+]
+
+
+@pytest.mark.parametrize("field", PROBE_FIELDS)
+@pytest.mark.parametrize("value", ["left out", None, "text", [], {}, -1, 10**400, float("nan")])
+def test_a_probe_may_lack_any_value_or_hold_nonsense(
+    growing: GrowingRun, field: str, value: object
+) -> None:
+    growing.begin()
+    growing.steps(2)
+    growing.probe()
+    path = growing.run.host_events("node0")
+    event = json.loads(path.read_text(encoding="utf-8"))
+    event.pop(field) if value == "left out" else event.update({field: value})
+    path.write_text(json.dumps(event) + "\n", encoding="utf-8")
+    for width in (40, 100):
+        assert "node0" in drawn(growing.path, width)
+
+
+def test_steps_and_devices_may_lack_values(growing: GrowingRun) -> None:
+    growing.begin()
+    growing.ranks[0].write("steps", step=4)
+    growing.ranks[0].write("warning", step=4, text="early", time=1e300)
+    growing.host.write("probe", host="node0", devices=[{}, {"name": "T4"}, None])
+    shown = drawn(growing.path)
+    assert "step 4 of 100" in shown
+    assert "? of ?" in shown
+    assert "T4" in shown
 
 
 def read_until(handle: int, text: str, seconds: float = 20) -> str:
@@ -230,21 +361,44 @@ def read_rest(handle: int) -> str:
     return seen
 
 
-def test_on_a_terminal_it_follows_the_run_and_ends_with_it(
-    paceline: CommandLine, growing: GrowingRun
-) -> None:
+def start_on_terminal(
+    paceline: CommandLine, *words: str, columns: int = 100, **environment: str
+) -> tuple[subprocess.Popen[bytes], int]:
+    """The process, and our end of a terminal of that size."""
+    ours, theirs = pty.openpty()
+    resize(theirs, columns)
+    settled = {"TERM": "xterm", **environment}
+    whole = {k: v for k, v in paceline.environment(**settled).items() if k not in _SIZES}
+    process = subprocess.Popen(
+        paceline.command(*words), stdin=theirs, stdout=theirs, stderr=theirs, env=whole
+    )
+    os.close(theirs)
+    return process, ours
+
+
+_SIZES = ("COLUMNS", "LINES")
+
+
+def resize(handle: int, columns: int, rows: int = 40) -> None:
+    fcntl.ioctl(handle, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+@pytest.fixture
+def going_on(growing: GrowingRun) -> GrowingRun:
     growing.hold_lock()
     growing.begin()
     growing.steps(1)
-    ours, theirs = pty.openpty()
-    words = paceline.command("watch", str(growing.path), "--seconds", "0.1")
-    environment = paceline.environment(COLUMNS="100", LINES="40", TERM="xterm")
-    watching = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
-    os.close(theirs)
+    return growing
+
+
+def test_on_a_terminal_it_follows_the_run_and_ends_with_it(
+    paceline: CommandLine, going_on: GrowingRun
+) -> None:
+    watching, ours = start_on_terminal(paceline, "watch", str(going_on.path), "--seconds", "0.1")
     read_until(ours, "step 2 of 100")
-    growing.steps(3)
+    going_on.steps(3)
     read_until(ours, "step 8 of 100")
-    growing.end()
+    going_on.end()
     last = read_until(ours, "\x1b[?1049l")  # the terminal gets its first screen back
     assert "\x1b[?25h" in last  # and its cursor
     assert watching.wait(10) == 0
@@ -252,3 +406,57 @@ def test_on_a_terminal_it_follows_the_run_and_ends_with_it(
     assert "finished" in last
     assert "rank 1" in last
     os.close(ours)
+
+
+def test_a_window_that_changes_its_size_is_drawn_anew(
+    paceline: CommandLine, going_on: GrowingRun
+) -> None:
+    watching, ours = start_on_terminal(paceline, "watch", str(going_on.path), "--seconds", "3600")
+    read_until(ours, "where the last minute went")
+    resize(ours, 40)
+    assert "step 2 of 100" in read_until(ours, "last minute")
+    watching.send_signal(signal.SIGTERM)
+    assert "\x1b[?25h" in read_until(ours, "\x1b[?1049l")
+    assert watching.wait(10) == 128 + signal.SIGTERM
+    os.close(ours)
+
+
+def test_ctrl_c_gives_the_terminal_back(paceline: CommandLine, going_on: GrowingRun) -> None:
+    watching, ours = start_on_terminal(paceline, "watch", str(going_on.path))
+    read_until(ours, "step 2 of 100")
+    watching.send_signal(signal.SIGINT)
+    assert "\x1b[?25h" in read_until(ours, "\x1b[?1049l")
+    assert watching.wait(10) == 130
+    os.close(ours)
+
+
+def test_without_colour_phases_are_letters(paceline: CommandLine, going_on: GrowingRun) -> None:
+    words = ["watch", str(going_on.path), "--once"]
+    watching, ours = start_on_terminal(paceline, *words, NO_COLOR="1")
+    shown = read_rest(ours)
+    assert watching.wait(10) == 0
+    assert "i input  c compute  n network" in shown
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", shown)
+    os.close(ours)
+
+
+def test_a_dumb_terminal_gets_one_plain_picture(
+    paceline: CommandLine, going_on: GrowingRun
+) -> None:
+    words = ["watch", str(going_on.path)]
+    watching, ours = start_on_terminal(paceline, *words, columns=50, TERM="dumb")
+    shown = read_rest(ours)
+    assert watching.wait(10) == 0
+    assert "step 2 of 100" in shown
+    assert "\x1b" not in shown
+    assert all(cell_len(line) <= 50 for line in shown.splitlines())
+    os.close(ours)
+
+
+def test_a_pipe_gets_no_escape_codes_even_where_colour_is_forced(
+    paceline: CommandLine, going_on: GrowingRun
+) -> None:
+    shown = paceline("watch", str(going_on.path), FORCE_COLOR="1", TERM="xterm-256color").stdout
+    assert "step 2 of 100" in shown
+    assert "\x1b" not in shown
+    assert all(line == line.rstrip() for line in shown.splitlines())

@@ -1,17 +1,19 @@
 """What the parsers of all verbs are made of. No verb lives here."""
 
 import argparse
-import sys
 from typing import NoReturn, TypeAlias
 
 from paceline.errors import EXIT_USER_ERROR
+from paceline.terminal import printable, say_on_stderr
 
 
 class Parser(argparse.ArgumentParser):
     """argparse with our form of error: one message, exit code 2."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_USER_ERROR, f"error: {message}\n  fix: see `{self.prog} --help`\n")
+        self.exit(
+            EXIT_USER_ERROR, f"error: {printable(message)}\n  fix: see `{self.prog} --help`\n"
+        )
 
 
 # What `add_subparsers` returns; verbs are added to it.
@@ -26,5 +28,4 @@ def count(text: str) -> int:
 
 
 def say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    say_on_stderr(text)

@@ -175,7 +175,7 @@ function showFigures() {
     figures.push(["loss", last.loss === null ? "not finite" : last.loss.toPrecision(4)]);
     figures.push([`${unit()}/s`, whole(Math.round(last.units_per_second))]);
     figures.push(["a step", duration(last.step_seconds)]);
-    figures.push(["learning rate", last.rate.toPrecision(3)]);
+    figures.push(["learning rate", last.rate === null ? "?" : last.rate.toPrecision(3)]);
   }
   const scored = store.scores.filter((one) => one.split === "validation");
   for (const [name, value] of Object.entries(scored.length ? scored[scored.length - 1].scores : {})) {

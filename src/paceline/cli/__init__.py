@@ -14,6 +14,7 @@ from paceline.cli import data, hosts, jobs, live, read, train
 from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.files import disk_problem
 from paceline.task_finder import find_task, task_names
+from paceline.terminal import say_on_stderr
 
 _DOTTED_OPTION = re.compile(r"--([a-z0-9_]+(?:\.[a-z0-9_]+)+)(?:=(.*))?")
 
@@ -76,7 +77,7 @@ def main() -> None:
     try:
         code = arguments.call(arguments)
     except UserError as error:
-        print(error, file=sys.stderr)
+        say_on_stderr(str(error))
         code = EXIT_USER_ERROR
     except KeyboardInterrupt:
         code = 130

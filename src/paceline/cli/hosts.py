@@ -5,9 +5,13 @@ import os
 import sys
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paceline.arguments import Parser, Verbs, count, say
 from paceline.errors import UserError
+
+if TYPE_CHECKING:
+    from paceline.doctor.examination import Diagnosis
 
 _IMPORTS = ["aws", "gcloud", "ibmcloud", "plain", "slurm", "mpi"]
 
@@ -121,6 +125,7 @@ def ssh_to_host(arguments: argparse.Namespace) -> int:
 def run_on_hosts(arguments: argparse.Namespace) -> int:
     from paceline.hosts.file import Host, load_hosts
     from paceline.hosts.ssh import follow, on_all
+    from paceline.terminal import printable_output
 
     hosts = load_hosts(arguments.hosts).hosts
     width = max(len(host.name) for host in hosts)
@@ -129,7 +134,7 @@ def run_on_hosts(arguments: argparse.Namespace) -> int:
     def on_one(host: Host) -> int:
         def show(line: str) -> None:
             with printing:
-                print(f"{f'[{host.name}]':<{width + 2}} {line}", flush=True)
+                print(f"{f'[{host.name}]':<{width + 2}} {printable_output(line)}", flush=True)
 
         code = follow(host, arguments.command, show)
         if code:
@@ -157,8 +162,20 @@ def check_hosts(arguments: argparse.Namespace) -> int:
     default_run = Path("runs") / Path(arguments.recipe).stem if arguments.recipe else None
     purpose = doctor.Purpose(loaded, arguments.run or default_run, arguments.quick)
     diagnosis = doctor.check(hosts_file, purpose, say)
-    print(doctor.render(diagnosis))
+    _print_diagnosis(diagnosis)
     return 0 if diagnosis.is_healthy else 1
+
+
+def _print_diagnosis(diagnosis: "Diagnosis") -> None:
+    from paceline.doctor import examination as doctor
+    from paceline.doctor.rows import print_rows
+    from paceline.terminal import can_redraw, console_of, printable
+
+    if not can_redraw(sys.stdout):
+        print(printable(doctor.render(diagnosis)))
+        return
+    print_rows(diagnosis.rows, console_of(sys.stdout))
+    print(printable(f"\n{doctor.render_verdict(diagnosis)}"))
 
 
 def lab_up(arguments: argparse.Namespace) -> int:

@@ -40,20 +40,15 @@ def _port(text: str) -> int:
 
 
 def watch_run(arguments: argparse.Namespace) -> int:
+    from paceline.terminal import can_redraw, console_of
     from paceline.watch.live import open_run
-    from paceline.watch.screen import draw, paper_of_terminal, watch
+    from paceline.watch.screen import show, watch
 
-    live = open_run(arguments.run)
-    if live.is_going_on() and sys.stdout.isatty() and not arguments.once:
-        watch(live, _write, arguments.seconds)
-    for line in draw(live, paper_of_terminal()):
-        print(line)
+    live, console = open_run(arguments.run), console_of(sys.stdout)
+    if live.is_going_on() and can_redraw(sys.stdout) and not arguments.once:
+        watch(live, console, arguments.seconds)
+    show(live, console)
     return 0
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 def board_run(arguments: argparse.Namespace) -> int:

@@ -1,7 +1,6 @@
 """Verbs that read a run directory."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from paceline.arguments import Verbs, say
@@ -84,9 +83,14 @@ def _write_form(content: str, path: Path, usual: Path) -> None:
 
 
 def log_run(arguments: argparse.Namespace) -> int:
-    from paceline.report.table import write_csv
+    import io
 
-    write_csv(arguments.run, sys.stdout)
+    from paceline.report.table import write_csv
+    from paceline.terminal import printable
+
+    table = io.StringIO()  # names of scores come from events
+    write_csv(arguments.run, table)
+    print(printable(table.getvalue()), end="")
     return 0
 
 

@@ -1,14 +1,16 @@
-"""How far a preparation is: counts what is done and says it now and then.
+"""How far a preparation is: counts what is done; shown on a terminal, said now and then elsewhere.
 
 What is counted (pairs, shards, bytes of a download) is not known here.
 """
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
+from paceline.terminal import REDRAW_SECONDS, StatusLine, can_redraw
 from paceline.units import format_bytes, format_seconds
 
 Say = Callable[[str], None]
@@ -21,9 +23,10 @@ _SAY_EVERY_SECONDS: Final = 5.0
 
 @dataclass
 class Progress:
-    """Says every few seconds how much is done; what is done at once is not worth a word.
+    """A line that renews itself on a terminal; elsewhere `say` gets a line every few seconds.
 
     Used with `with`: whatever is shown ends there. Without a total only amount and rate are shown.
+    What is done at once is not worth a word.
     """
 
     what: str
@@ -34,6 +37,8 @@ class Progress:
     _skipped: int = 0
     _started_at: float = field(default_factory=time.monotonic)
     _said_at: float = field(default_factory=time.monotonic)
+    _is_drawn: bool = field(default_factory=lambda: can_redraw(sys.stderr))
+    _line: StatusLine | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -44,7 +49,8 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        pass
+        if self._line is not None:
+            self._line.close()
 
     def start_at(self, done: int) -> None:
         """So much is there already, be it more or less than before; speed is taken from here."""
@@ -57,9 +63,17 @@ class Progress:
         self._skipped += count if was_there else 0
         now = time.monotonic()
         is_over = self.total is not None and self.done >= self.total
-        if now - self._said_at >= _SAY_EVERY_SECONDS and not is_over:
+        between = REDRAW_SECONDS if self._is_drawn else _SAY_EVERY_SECONDS
+        if now - self._said_at >= between and not is_over:
             self._said_at = now
-            self.say(self._text((self.done - self._skipped) / max(now - self._started_at, 1e-9)))
+            self._show(self._text((self.done - self._skipped) / max(now - self._started_at, 1e-9)))
+
+    def _show(self, text: str) -> None:
+        if not self._is_drawn:
+            self.say(text)
+            return
+        self._line = self._line or StatusLine(sys.stderr)
+        self._line.show(text, self.done / self.total if self.total else None)
 
     def _text(self, rate: float) -> str:
         if self.total is None:

@@ -85,13 +85,16 @@ def quick(
 
 
 def render(diagnosis: Diagnosis) -> str:
-    table = doctor_rows.render(diagnosis.rows)
+    return f"{doctor_rows.render(diagnosis.rows)}\n\n{render_verdict(diagnosis)}"
+
+
+def render_verdict(diagnosis: Diagnosis) -> str:
     num_failed = len(diagnosis.problems)
     num_warned = sum(row.state == "warn" for row in diagnosis.rows)
     counts = [count_of(num_failed, "failure")] if num_failed else []
     counts += [count_of(num_warned, "warning")] if num_warned else []
     verdict = ", ".join(counts) or "all is well"
-    return "\n".join([table, "", *filter(None, [verdict, diagnosis.sentence])])
+    return "\n".join(filter(None, [verdict, diagnosis.sentence]))
 
 
 @dataclass

@@ -3,11 +3,18 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from paceline.terminal import printable, printable_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 State = Literal["ok", "warn", "fail"]
 Facts = Mapping[str, Any]
 Value = TypeVar("Value")
+
+_STATE_COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 @dataclass(frozen=True)
@@ -56,3 +63,31 @@ def render(rows: Iterable[Row]) -> str:
         if row.remedy:
             lines.append(f"{'':<{where + what + 10}}-> {row.remedy}")
     return "\n".join(lines)
+
+
+def print_rows(rows: Iterable[Row], console: "Console") -> None:
+    """The same table on a terminal: coloured, and with columns that fit.
+
+    Remedies are not in columns: they hold commands, and what is wrapped cannot be copied.
+    """
+    from rich.cells import cell_len  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    listed = list(rows)
+    limit = max(console.width // 4, 4)
+    widths = [
+        min(max((cell_len(printable_line(text)) for text in column), default=0), limit)
+        for column in ([row.where for row in listed], [row.what for row in listed])
+    ]
+    for row in listed:
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for width in (4, *widths, None):
+            table.add_column(width=width, overflow="fold")
+        state = Text(row.state, _STATE_COLOURS[row.state])
+        cells = (row.where, row.what, row.found)
+        table.add_row(state, *(Text(printable_line(cell)) for cell in cells))
+        console.print(table)
+        if row.remedy:
+            remedy = Text(f"      -> {printable(row.remedy)}", "cyan")
+            console.print(remedy, soft_wrap=True)

@@ -2,8 +2,9 @@
 
 from paceline.report.answer import QUESTIONS, Answer
 from paceline.report.summary import Summary
-from paceline.report.wording import percent, sparkline
+from paceline.report.wording import percent
 from paceline.schedule import ScheduleSettings, batch_scale, in_words, peak, rate_at
+from paceline.terminal import sparkline
 
 
 def rate(summary: Summary) -> Answer:
@@ -34,7 +35,7 @@ def rate(summary: Summary) -> Answer:
             "peak_step": where,
             "rate_at_end": now * scale,
             "share_of_peak_at_end": now / highest,
-            "plot": sparkline(plan, 48),
+            "plot": sparkline(plan, 48, low=0.0),
         },
         "the recipe's formula, which training follows step by step",
     )

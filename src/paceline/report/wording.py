@@ -6,8 +6,6 @@ from pathlib import Path
 
 from paceline.units import format_bytes
 
-_BLOCKS = "▁▂▃▄▅▆▇█"
-
 
 def percent(share: float) -> str:
     """'0.4 %' and '12 %': one digit only where it says something."""
@@ -59,18 +57,6 @@ def again(run: Path, setting: str, suffix: str = "-2") -> str:
 
 def go_on(run: Path, setting: str) -> str:
     return f"paceline train {run}/recipe.yaml {setting} --run {run}"
-
-
-def sparkline(values: list[float], width: int = 60) -> str:
-    """A curve in one line of text: blocks from the lowest value (0 or less) to the highest."""
-    known = [value for value in values if math.isfinite(value)]
-    if not known:
-        return ""
-    count = min(width, len(known))
-    picked = [known[(2 * n + 1) * len(known) // (2 * count)] for n in range(count)]
-    low, high = min(0.0, *known), max(known)
-    span = (high - low) or 1.0
-    return "".join(_BLOCKS[round((value - low) / span * (len(_BLOCKS) - 1))] for value in picked)
 
 
 _COMMAND = re.compile(r"`([^`]+)`|(paceline [^;`]+)")

@@ -22,6 +22,19 @@ _NUM_RECENT = 200
 _NUM_WARNINGS = 200
 _SILENT_SECONDS = 60.0
 
+_HOST_NUMBERS = (
+    "seconds",
+    "cpu_share",
+    "memory_bytes",
+    "memory_total_bytes",
+    "link_bits_per_second",
+    "sent_bytes",
+    "received_bytes",
+    "disk_read_bytes",
+    "disk_written_bytes",
+)
+_DEVICE_NUMBERS = ("utilisation", "memory_bytes", "memory_total_bytes", "power_watts")
+
 Record = dict[str, Any]
 
 
@@ -80,7 +93,8 @@ class LiveRun:
         self.kept: list[Record] = []
         """The same without what was lost and done again."""
         self.ranks: dict[int, Rank] = {}
-        self.hosts: dict[str, Event] = {}
+        self.hosts: dict[str, Record] = {}
+        """The last probe of each; what it lacks is None."""
         self.warnings: deque[Record] = deque(maxlen=_NUM_WARNINGS)
         self.attempt = 0
         self.last_time = 0.0
@@ -97,12 +111,13 @@ class LiveRun:
         for name, event in self._tail.read_new():
             try:
                 self._take(name, event)
-            except (KeyError, TypeError, ValueError, AttributeError):
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
                 continue
 
     def _take(self, name: str, event: Event) -> None:
-        self.last_time = max(self.last_time, float(event["time"]))
-        self.attempt = max(self.attempt, int(event["attempt"]))
+        event = {**event, "time": _required(event["time"]), "attempt": int(event["attempt"])}
+        self.last_time = max(self.last_time, event["time"])
+        self.attempt = max(self.attempt, event["attempt"])
         if name.startswith("rank-"):
             self._take_of_rank(int(name.removeprefix("rank-")), event)
         elif name.startswith("host-") and event["kind"] == "probe":
@@ -121,8 +136,8 @@ class LiveRun:
         if kind == "steps":
             rank.step = int(event["step"])
         if kind in ("steps", "end"):
-            phases = {str(n): float(s) for n, s in event["phases"].items()}
-            rank.recent.append((float(event["time"]), float(event["seconds"]), phases))
+            seconds = _number(event.get("seconds")) or 0.0
+            rank.recent.append((event["time"], seconds, _phases(event)))
         if kind == "warning":
             told = {"time": event["time"], "rank": number, "text": str(event["text"])}
             self.warnings.append(told)
@@ -138,21 +153,21 @@ class LiveRun:
         elif kind == "steps":
             self._add(_step_record(event))
         elif kind == "score":
-            values = {str(n): _finite(v) for n, v in event["scores"].items()}
+            values = {str(n): _number(v) for n, v in event["scores"].items()}
             split, step = str(event["split"]), int(event["step"])
             told = {"kind": kind, "step": step, "split": split, "scores": values}
             self._add({**told, "time": event["time"]})
         elif kind == "checkpoint":
             self._add({"kind": kind, "step": int(event["step"]), "time": event["time"]})
-        elif kind == "end" and event["reason"] == "failed":
+        elif kind == "end" and event.get("reason") == "failed":
             self._ended.setdefault(event["attempt"], "failed")  # the launcher may know how
         elif kind == "end":
-            self._ended[event["attempt"]] = str(event["reason"])
+            self._ended[event["attempt"]] = str(event.get("reason", "ended"))
 
     def _take_probe(self, event: Event) -> None:
-        host = str(event["host"])
-        self.hosts[host] = event
-        self._add(_probe_record(event))
+        probe = _probe(event)
+        self.hosts[probe["host"]] = probe
+        self._add(_probe_record(probe))
 
     def _add(self, record: Record) -> None:
         self.records.append(record)
@@ -164,7 +179,7 @@ class LiveRun:
 
     @property
     def total_steps(self) -> int:
-        return int(self.settings.get("steps", 0) or 0)
+        return int(_number(self.settings.get("steps")) or 0)
 
     @property
     def step(self) -> int:
@@ -217,44 +232,99 @@ def _stays(record: Record) -> bool:
 
 
 def _step_record(event: Event) -> Record:
-    seconds = float(event["seconds"])
-    num_steps = int(event["num_steps"])
-    own = [float(s) for s in event.get("step_seconds", [])]
+    seconds = _number(event.get("seconds")) or 0.0
+    num_steps = int(_number(event.get("num_steps")) or 0)
+    listed = [_number(one) for one in _list(event.get("step_seconds"))]
+    own = [one for one in listed if one is not None]
+    num_units = _number(event.get("num_units")) or 0.0
     return {
         "kind": "steps",
         "step": int(event["step"]),
-        "time": float(event["time"]),
+        "time": event["time"],
         "num_steps": num_steps,
         "seconds": seconds,
-        "loss": _finite(event["loss"]),
-        "rate": float(event["rate"]),
-        "units_per_second": float(event["num_units"]) / max(sum(own) or seconds, 1e-9),
+        "loss": _number(event.get("loss")),
+        "rate": _number(event.get("rate")),
+        "units_per_second": num_units / max(sum(own) or seconds, 1e-9),
         "step_seconds": sum(own) / len(own) if own else seconds / max(num_steps, 1),
-        "phases": {str(n): float(s) for n, s in event["phases"].items()},
+        "phases": _phases(event),
     }
 
 
-def _finite(value: Any) -> float | None:
-    """JSON as browsers read it has no NaN."""
-    return float(value) if math.isfinite(value) else None
+def _number(value: Any) -> float | None:
+    """None for what is missing, no number or not finite: JSON as browsers read it has no NaN."""
+    if not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
 
 
-def _probe_record(event: Event) -> Record:
-    seconds = max(float(event["seconds"]), 1e-9)
-    total = max(float(event["memory_total_bytes"]), 1.0)
-    used = [device["utilisation"] for device in event.get("devices", [])]
-    known = [float(share) for share in used if share is not None]
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _required(value: Any) -> float:
+    number = _number(value)
+    if number is None:
+        raise ValueError(f"{value!r} is not a finite number")
+    return number
+
+
+def _phases(event: Event) -> dict[str, float]:
+    """Seconds by phase, without what cannot be a duration."""
+    told = event.get("phases")
+    known = {str(n): _number(s) for n, s in told.items()} if isinstance(told, dict) else {}
+    return {
+        name: seconds for name, seconds in known.items() if seconds is not None and seconds >= 0
+    }
+
+
+def _probe(event: Event) -> Record:
+    """What a probe may hold, complete: values that it lacks are None."""
+    devices = [device for device in _list(event.get("devices")) if isinstance(device, dict)]
+    return {
+        "host": str(event["host"]),
+        "time": event["time"],
+        "interface": str(event.get("interface") or ""),
+        **{name: _number(event.get(name)) for name in _HOST_NUMBERS},
+        "devices": [
+            {
+                "name": str(device.get("name") or "device"),
+                **{name: _number(device.get(name)) for name in _DEVICE_NUMBERS},
+            }
+            for device in devices
+        ],
+    }
+
+
+def _probe_record(probe: Record) -> Record:
+    used = [device["utilisation"] for device in probe["devices"]]
+    known = [share for share in used if share is not None]
     return {
         "kind": "probe",
-        "host": str(event["host"]),
-        "time": float(event["time"]),
-        "cpu_share": float(event["cpu_share"]),
-        "memory_share": float(event["memory_bytes"]) / total,
+        "host": probe["host"],
+        "time": probe["time"],
+        "cpu_share": probe["cpu_share"],
+        "memory_share": ratio(probe["memory_bytes"], probe["memory_total_bytes"]),
         "device_share": sum(known) / len(known) if known else None,
-        "sent_per_second": float(event["sent_bytes"]) / seconds,
-        "received_per_second": float(event["received_bytes"]) / seconds,
-        "disk_per_second": float(event["disk_read_bytes"] + event["disk_written_bytes"]) / seconds,
+        "sent_per_second": ratio(probe["sent_bytes"], probe["seconds"]),
+        "received_per_second": ratio(probe["received_bytes"], probe["seconds"]),
+        "disk_per_second": ratio(
+            _sum_of(probe["disk_read_bytes"], probe["disk_written_bytes"]), probe["seconds"]
+        ),
     }
+
+
+def ratio(part: float | None, whole: float | None) -> float | None:
+    """None where one of the two is not known, or there is nothing to divide by."""
+    return part / whole if part is not None and whole else None
+
+
+def _sum_of(*parts: float | None) -> float | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None
 
 
 def find_straggler(phases: dict[int, dict[str, float]]) -> Straggler | None:

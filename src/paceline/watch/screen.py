@@ -1,111 +1,140 @@
-"""A run on one screen of a terminal: a pure function from the picture of a run to lines."""
+"""A run on one screen of a terminal, drawn by `rich` from the picture of the run.
 
-import re
-import shutil
+Texts come from events and file names, which anybody may have written: they pass `printable`, and
+never are markup.
+"""
+
+import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from types import FrameType
 
+from rich.cells import cell_len
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from paceline.record.palette import PHASE_COLOURS
 from paceline.record.schema import PHASES
-from paceline.units import format_bytes, format_count, format_seconds, plural
-from paceline.watch.live import RECENT_SECONDS, LiveRun, Rank
+from paceline.terminal import averaged, bar, printable_line, sparkline
+from paceline.units import format_bytes, format_seconds, plural
+from paceline.watch.live import RECENT_SECONDS, LiveRun, Record, ratio
 
-_COLOURS = {
-    "start-up": 90,
-    "input": 33,
-    "compute": 32,
-    "network": 31,
-    "optimizer": 36,
-    "evaluate": 34,
-    "checkpoint": 35,
-    "restart": 91,
-    "shut-down": 90,
-    "unexplained": 37,
-}
-_LETTERS = {
-    "start-up": "s",
-    "input": "i",
-    "compute": "c",
-    "network": "n",
-    "optimizer": "o",
-    "evaluate": "e",
-    "checkpoint": "k",
-    "restart": "r",
-    "shut-down": "d",
-    "unexplained": "?",
-}
-_COLOURING = re.compile(r"(\x1b\[[0-9;]*m)")
-_SPARKS = "▁▂▃▄▅▆▇█"
-_MOST_RANKS = 16
+_MOST_ROWS = 16
 _MOST_WARNINGS = 5
+_NARROW = 80
+_LEAST_SPARK = 5
+_CHECK_SIZE_SECONDS = 0.2
+_STATE_COLOURS = {
+    "running": "green",
+    "finished": "green",
+    "starting": "yellow",
+    "not started": "yellow",
+}
 
 
 @dataclass(frozen=True)
-class Paper:
-    """What the lines are drawn on."""
+class Look:
+    """What there is to draw on."""
 
     width: int = 100
+    height: int | None = None
+    """Rows that can be seen at once; None where all that is printed can be read."""
     colour: bool = False
-    plain: bool = False
-    """Only ASCII."""
+    ascii_only: bool = False
 
-    def paint(self, text: str, code: int) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self.colour else text
-
-    def strong(self, text: str) -> str:
-        return self.paint(text, 1)
-
-    def faint(self, text: str) -> str:
-        return self.paint(text, 2)
+    @property
+    def is_narrow(self) -> bool:
+        return self.width < _NARROW
 
 
-def paper_of_terminal() -> Paper:
-    width = shutil.get_terminal_size((100, 40)).columns
-    encoding = (sys.stdout.encoding or "").lower().replace("-", "")
-    return Paper(max(width, 40), sys.stdout.isatty(), plain=not encoding.startswith("utf"))
+def look_of(console: Console, height: int | None = None) -> Look:
+    colour = console.color_system is not None and not console.no_color
+    return Look(console.width, height, colour, console.options.ascii_only)
 
 
-def draw(live: LiveRun, paper: Paper) -> list[str]:
+def draw(live: LiveRun, look: Look) -> RenderableType:
     """The whole screen, most important first, because terminals cut at the bottom."""
-    lines = [
-        *_head(live, paper),
-        "",
-        *_curves(live, paper),
-        *_hosts(live, paper),
-        *_ranks(live, paper),
-        *_warnings(live, paper),
+    head, curves, slow = _head(live, look), _curves(live, look), _straggler(live)
+    hosts, ranks, warnings = _host_rows(live, look), _rank_rows(live, look), _warning_rows(live)
+    wanted = [
+        min(len(hosts), _MOST_ROWS),
+        min(len(ranks), _MOST_ROWS),
+        min(len(warnings), _MOST_WARNINGS),
     ]
-    return [fit(line, paper.width) for line in lines]
+    if look.height is not None:
+        around = 2 * sum(map(bool, wanted)) + (slow.cell_len // look.width + 1 if slow else 0)
+        around += bool(ranks) and look.is_narrow  # the legend takes two lines
+        wanted = share_rows(wanted, look.height - len(head) - 1 - len(curves) - around)
+    table: list[RenderableType] = ["", _table(curves, look)] if curves else []
+    return Group(
+        *head,
+        *table,
+        *_hosts(hosts, wanted[0], look),
+        *_ranks(ranks, wanted[1], live, look),
+        *([slow] if slow else []),
+        *_warnings(warnings, wanted[2], look),
+    )
 
 
-def fit(line: str, width: int) -> str:
-    """Cut what does not fit; what only colours takes no room and stays, so colours end."""
-    room, kept = width, []
-    for piece in _COLOURING.split(line):
-        if piece.startswith("\x1b"):
-            kept.append(piece)
-        else:
-            kept.append(piece[:room])
-            room -= len(kept[-1])
-    return "".join(kept)
+def share_rows(wanted: Sequence[int], room: int) -> list[int]:
+    """The same number of rows for everybody; what one does not need goes to the others.
+
+    Where rows are left out, one more row says so.
+    """
+    given = _dealt_out(wanted, room)
+    num_cut = sum(own < want for own, want in zip(given, wanted, strict=True))
+    return [max(own, 1) for own in (_dealt_out(wanted, room - num_cut) if num_cut else given)]
 
 
-def _head(live: LiveRun, paper: Paper) -> list[str]:
+def _dealt_out(wanted: Sequence[int], room: int) -> list[int]:
+    given = [0] * len(wanted)
+    for _ in range(max(room, 0)):
+        hungry = [n for n, want in enumerate(wanted) if given[n] < want]
+        if not hungry:
+            break
+        given[min(hungry, key=lambda n: given[n])] += 1
+    return given
+
+
+def _line(text: Text, look: Look) -> Text:
+    """Cut rather than wrapped: what is drawn again and again must not jump."""
+    text.no_wrap, text.overflow = True, "crop" if look.ascii_only else "ellipsis"
+    return text
+
+
+def _table(rows: Sequence[Sequence[Text]], look: Look, shrinks: int = -1) -> Table:
+    """Columns as wide as needed; only the one that `shrinks` gives way where room is short."""
+    table = Table.grid(padding=(0, 2 if look.width > 60 else 1, 0, 0))
+    num_columns = max((len(row) for row in rows), default=0)
+    for number in range(num_columns):
+        keeps = number != shrinks % num_columns
+        table.add_column(no_wrap=keeps, overflow="crop" if look.ascii_only else "ellipsis")
+    for row in rows:
+        table.add_row(*(_line(cell, look) for cell in row))
+    return table
+
+
+def _head(live: LiveRun, look: Look) -> list[RenderableType]:
     state, total = live.state(), live.total_steps
-    colour = {"running": 32, "starting": 33, "finished": 32, "not started": 33}.get(state, 31)
-    workload = str(live.settings.get("workload", ""))
-    title = f"{paper.strong(str(live.run.path))}  {workload}  {paper.paint(state, colour)}"
-    title += f", attempt {live.attempt}" if live.attempt > 1 else ""
+    attempt = f", attempt {live.attempt}" if live.attempt > 1 else ""
+    title = [
+        Text(printable_line(str(live.run.path)), "bold"),
+        Text(printable_line(str(live.settings.get("workload", "")))),
+        Text(printable_line(state), _STATE_COLOURS.get(state, "red")).append(attempt, "default"),
+    ]
+    first = _table([title], look, shrinks=0)
     if not live.ranks:
-        return [title, _nothing_yet(live)]
+        return [first, _line(Text(_nothing_yet(live)), look)]
     done = min(live.step / total, 1.0) if total else 0.0
     left = live.seconds_left()
     told = f" step {live.step:,} of {total:,}  {100 * done:.1f} %"
     told += f"  {format_seconds(left)} left" if left is not None else ""
-    bar = bar_of(done, max(10, min(40, paper.width - len(told) - 1)), paper)
-    return [title, bar + told]
+    room = max(0, min(40, look.width - len(told)))
+    return [first, _line(Text(bar(done, room, look.ascii_only)).append(told), look)]
 
 
 def _nothing_yet(live: LiveRun) -> str:
@@ -114,172 +143,234 @@ def _nothing_yet(live: LiveRun) -> str:
     return "nothing is recorded here yet"
 
 
-def _curves(live: LiveRun, paper: Paper) -> list[str]:
+def _curves(live: LiveRun, look: Look) -> list[list[Text]]:
+    """Name, value and curve of what is measured at each step, and of the scores."""
     steps = live.steps()
     if not steps:
         return []
-    unit = plural(str(live.facts.get("unit", "unit")))
-    last = steps[-1]
-    room = max(10, min(50, paper.width - 45))
+    unit = plural(printable_line(str(live.facts.get("unit", "unit"))))
     losses = [record["loss"] for record in steps if record["loss"] is not None]
+    rates = [record["rate"] for record in steps if record["rate"] is not None]
     speeds = [record["units_per_second"] for record in steps]
-    rates = [record["rate"] for record in steps]
-    lines = [
-        _curve("loss", f"{losses[-1]:.4f}" if losses else "not finite", losses, room, paper),
-        _curve("rate", f"{last['rate']:.3g}", rates, room, paper),
-        _curve(f"{unit}/s", f"{speeds[-1]:,.0f}", speeds, room, paper),
+    found = [
+        ("loss", f"{losses[-1]:.4f}" if losses else "not finite", losses),
+        ("rate", f"{rates[-1]:.3g}" if rates else "?", rates),
+        (f"{unit}/s", f"{speeds[-1]:,.0f}", speeds),
+        *_score_curves(live, look),
     ]
-    return [*lines, *_score_curves(live, room, paper)]
+    taken = max(cell_len(name) for name, _, _ in found) + max(len(shown) for _, shown, _ in found)
+    room = min(50, look.width - taken - 4)
+    return [
+        [Text(name), Text(shown), Text(_spark(values, room, look), "cyan")]
+        for name, shown, values in found
+    ]
 
 
-def _score_curves(live: LiveRun, room: int, paper: Paper) -> list[str]:
-    lines = []
+def _score_curves(live: LiveRun, look: Look) -> list[tuple[str, str, list[float]]]:
+    found = []
     for split in ("validation", "train"):
         scores = live.scores(split)
         for name in scores[-1]["scores"] if scores else ():
             values = [r["scores"][name] for r in scores if r["scores"].get(name) is not None]
             if values:
                 best = min(values) if name == "loss" else max(values)
-                shown = f"{values[-1]:.4g} (best {best:.4g})"
-                lines.append(_curve(f"{split} {name}", shown, values, room, paper))
-    return lines
+                shown = f"{values[-1]:.4g}" + ("" if look.is_narrow else f" (best {best:.4g})")
+                found.append((printable_line(f"{split} {name}"), shown, values))
+    return found
 
 
-def _curve(name: str, value: str, values: Sequence[float], room: int, paper: Paper) -> str:
-    return f"{name:<18} {value:<24} {paper.paint(spark(values, room, paper), 36)}"
-
-
-def spark(values: Sequence[float], width: int, paper: Paper) -> str:
-    """Means over `width` stretches between the lowest and the highest."""
-    if len(values) < 2:
+def _spark(values: list[float], room: int, look: Look) -> str:
+    if len(values) < 2 or room < _LEAST_SPARK:
         return ""
-    width = min(width, len(values))
-    cuts = [number * len(values) // width for number in range(width + 1)]
-    means = [sum(values[first:last]) / (last - first) for first, last in pairwise(cuts)]
-    low, high = min(means), max(means)
-    marks = "_.-=^" if paper.plain else _SPARKS
-    is_flat = high - low <= 1e-6 * max(abs(high), abs(low))
-    scale = 0.0 if is_flat else (len(marks) - 1) / (high - low)
-    return "".join(marks[round((mean - low) * scale)] for mean in means)
+    return sparkline(averaged(values, room), room, ascii_only=look.ascii_only)
 
 
-def bar_of(share: float, width: int, paper: Paper) -> str:
-    full, empty = ("#", ".") if paper.plain else ("█", "░")
-    num_full = round(min(max(share, 0.0), 1.0) * width)
-    return full * num_full + empty * (width - num_full)
-
-
-def _hosts(live: LiveRun, paper: Paper) -> list[str]:
-    if not live.hosts:
-        return []
-    heading = f"{'host':<14} {'processor':<18} {'memory':<20} {'interface':<9} out, in"
-    lines = ["", paper.faint(heading)]
+def _host_rows(live: LiveRun, look: Look) -> list[list[Text]]:
+    rows = []
     for name, probe in sorted(live.hosts.items()):
-        seconds = max(float(probe["seconds"]), 1e-9)
-        share = float(probe["cpu_share"])
-        memory = (
-            f"{format_bytes(probe['memory_bytes'])} of {format_bytes(probe['memory_total_bytes'])}"
-        )
-        traffic = (
-            f"{format_bytes(probe['sent_bytes'] / seconds)}/s, "
-            f"{format_bytes(probe['received_bytes'] / seconds)}/s{_of_link(probe, seconds)}"
-        )
-        lines.append(
-            f"{name:<14} {bar_of(share, 10, paper)} {100 * share:>4.0f} %  {memory:<20} "
-            f"{probe['interface']!s:<9} {traffic}"
-        )
-        lines += [_device(device, paper) for device in probe.get("devices", [])]
-    return lines
+        link = "" if look.is_narrow else _of_link(probe)
+        sent = ratio(probe["sent_bytes"], probe["seconds"])
+        received = ratio(probe["received_bytes"], probe["seconds"])
+        cells = [
+            Text(printable_line(name)),
+            _busy(probe["cpu_share"], look),
+            _memory(probe, look),
+            *([] if look.is_narrow else [Text(printable_line(probe["interface"]))]),
+            Text(f"{_bytes(sent)}/s, {_bytes(received)}/s{link}"),
+        ]
+        rows.append(cells)
+        rows += [_device(device, look) for device in probe["devices"]]
+    return rows
 
 
-def _of_link(probe: dict[str, object], seconds: float) -> str:
-    link = probe.get("link_bits_per_second")
-    if not isinstance(link, int | float) or not link:
-        return ""
-    most = max(float(str(probe["sent_bytes"])), float(str(probe["received_bytes"])))
-    return f" ({100 * 8 * most / seconds / link:.0f} % of the link)"
+def _device(device: Record, look: Look) -> list[Text]:
+    watts = device["power_watts"]
+    return [
+        Text(f"  {printable_line(device['name'])}"),
+        _busy(device["utilisation"], look),
+        _memory(device, look),
+        *([] if look.is_narrow else [Text("")]),
+        Text(f"{watts:.0f} W" if watts is not None else ""),
+    ]
 
 
-def _device(device: dict[str, object], paper: Paper) -> str:
-    share, watts = device.get("utilisation"), device.get("power_watts")
-    shown = (
-        f"{bar_of(float(str(share)), 10, paper)} {100 * float(str(share)):>4.0f} %"
-        if (share is not None)
-        else "?"
-    )
-    memory = (
-        f"{format_bytes(float(str(device['memory_bytes'])))} of "
-        f"{format_bytes(float(str(device['memory_total_bytes'])))}"
-    )
-    power = f"  {float(str(watts)):.0f} W" if watts is not None else ""
-    return f"  {str(device['name'])[:12]:<12} {shown:<18} {memory:<20}{power}"
+def _busy(share: float | None, look: Look) -> Text:
+    if share is None:
+        return Text("?")
+    shown = f"{100 * share:.0f} %"
+    return Text(shown if look.is_narrow else f"{bar(share, 10, look.ascii_only)} {shown:>5}")
 
 
-def _ranks(live: LiveRun, paper: Paper) -> list[str]:
-    ranks = [rank for _, rank in sorted(live.ranks.items()) if rank.recent]
-    if not ranks:
+def _memory(part: Record, look: Look) -> Text:
+    used, total = part["memory_bytes"], part["memory_total_bytes"]
+    if not look.is_narrow:
+        return Text(f"{_bytes(used)} of {_bytes(total)}")
+    share = ratio(used, total)
+    return Text("?" if share is None else f"{100 * share:.0f} %")
+
+
+def _bytes(number: float | None) -> str:
+    return "?" if number is None else format_bytes(number)
+
+
+def _of_link(probe: Record) -> str:
+    link, known = probe["link_bits_per_second"], [probe["sent_bytes"], probe["received_bytes"]]
+    rate = ratio(max((one for one in known if one is not None), default=None), probe["seconds"])
+    share = ratio(rate, link)
+    return "" if share is None else f" ({100 * 8 * share:.0f} % of the link)"
+
+
+def _hosts(rows: list[list[Text]], most: int, look: Look) -> list[RenderableType]:
+    if not rows:
         return []
+    names = ["host", "processor", "memory", "interface", "out, in"]
+    if look.is_narrow:
+        names = ["host", "cpu", "mem", "out, in"]
+    heading = [Text(name, "dim") for name in names]
+    return ["", _table([heading, *rows[:most]], look), *_more(len(rows) - most, "hosts or devices")]
+
+
+def _more(count: int, of_what: str) -> list[RenderableType]:
+    return [Text(f"and {count:,} more {of_what}", "dim")] if count > 0 else []
+
+
+def _rank_rows(live: LiveRun, look: Look) -> list[list[Text]]:
+    ranks = [rank for _, rank in sorted(live.ranks.items()) if rank.recent]
     since = live.last_time - RECENT_SECONDS
-    used = [name for name in PHASES if any(rank.phases(since).get(name) for rank in ranks)]
-    legend = "  ".join(
-        paper.paint(_block(name, paper) + " " + name, _COLOURS[name]) for name in used
-    )
-    lines = ["", f"where the last minute went  {legend}"]
-    lines += [_rank(rank, since, paper) for rank in ranks[:_MOST_RANKS]]
-    if len(ranks) > _MOST_RANKS:
-        lines.append(f"and {format_count(len(ranks) - _MOST_RANKS)} more processes")
-    slow = live.straggler()
-    if slow is not None:
-        text = (
-            f"the others wait for rank {slow.rank}, which spends more in {slow.phase}: "
-            f"{100 * slow.waited_share:.0f} % of their time"
-        )
-        lines.append(paper.paint(text, 33))
-    return lines
+    told = [_biggest(rank.phases(since), 1 if look.width < 60 else 2) for rank in ranks]
+    names = [f"rank {rank.number}" for rank in ranks]
+    hosts = [printable_line(rank.host) if look.width >= 60 else "" for rank in ranks]
+    taken = sum(max(map(cell_len, column), default=0) for column in (names, hosts, told))
+    width = max(4, min(60, look.width - taken - 8))
+    return [
+        [Text(name), Text(host), _phase_bar(rank.phases(since), width, look), Text(text)]
+        for name, host, rank, text in zip(names, hosts, ranks, told, strict=True)
+    ]
 
 
-def _block(phase: str, paper: Paper) -> str:
-    return "█" if paper.colour and not paper.plain else _LETTERS[phase]
-
-
-def _rank(rank: Rank, since: float, paper: Paper) -> str:
-    phases = rank.phases(since)
+def _biggest(phases: dict[str, float], count: int) -> str:
     whole = sum(phases.values()) or 1.0
-    width = max(10, min(60, paper.width - 55))
-    bar, drawn, passed = "", 0, 0.0
+    biggest = sorted(phases.items(), key=lambda entry: -entry[1])[:count]
+    return ", ".join(f"{printable_line(n)} {100 * s / whole:.0f} %" for n, s in biggest)
+
+
+def _phase_bar(phases: dict[str, float], width: int, look: Look) -> Text:
+    whole = sum(phases.values()) or 1.0
+    drawn, passed, line = 0, 0.0, Text()
     for name in PHASES:
         passed += phases.get(name, 0.0)
         upto = round(width * min(passed / whole, 1.0))
         if upto > drawn:
-            bar += paper.paint(_block(name, paper) * (upto - drawn), _COLOURS[name])
+            line.append(_block(name, look) * (upto - drawn), PHASE_COLOURS[name].terminal)
             drawn = upto
-    biggest = sorted(phases.items(), key=lambda entry: -entry[1])[:2]
-    told = ", ".join(f"{name} {100 * seconds / whole:.0f} %" for name, seconds in biggest)
-    return f"rank {rank.number:<3} {rank.host[:10]:<10} {bar}{' ' * (width - drawn)} {told}"
+    return line.append(" " * (width - drawn))
 
 
-def _warnings(live: LiveRun, paper: Paper) -> list[str]:
-    if not live.warnings:
+def _block(phase: str, look: Look) -> str:
+    return "█" if look.colour and not look.ascii_only else PHASE_COLOURS[phase].letter
+
+
+def _ranks(rows: list[list[Text]], most: int, live: LiveRun, look: Look) -> list[RenderableType]:
+    if not rows:
         return []
-    lines = ["", paper.paint("last warnings", 33)]
-    for warning in list(live.warnings)[-_MOST_WARNINGS:]:
-        clock = time.strftime("%H:%M:%S", time.localtime(warning["time"]))
-        text = " ".join(str(warning["text"]).split())
-        lines.append(f"{clock}  rank {warning['rank']}  {text}")
-    return lines
+    shown = [rank.phases(live.last_time - RECENT_SECONDS) for rank in live.ranks.values()]
+    legend = Text("where the last minute went" if not look.is_narrow else "last minute")
+    for name in PHASES:
+        if any(phases.get(name) for phases in shown):
+            legend.append(f"  {_block(name, look)} {name}", PHASE_COLOURS[name].terminal)
+    more = _more(len(rows) - most, "processes")
+    return ["", legend, _table(rows[:most], look, shrinks=1), *more]
 
 
-def watch(live: LiveRun, write: Callable[[str], None], seconds: float) -> None:
-    """Draw again and again on the terminal's second screen until the run is over."""
-    write("\x1b[?1049h\x1b[?25l")
+def _straggler(live: LiveRun) -> Text | None:
+    slow = live.straggler()
+    if slow is None:
+        return None
+    return Text(
+        f"the others wait for rank {slow.rank}, which spends more in "
+        f"{printable_line(slow.phase)}: {100 * slow.waited_share:.0f} % of their time",
+        "yellow",
+    )
+
+
+def _warning_rows(live: LiveRun) -> list[Text]:
+    return [
+        Text(f"{_clock(one['time'])}  rank {one['rank']}  {printable_line(one['text'])}")
+        for one in live.warnings
+    ]
+
+
+def _clock(seconds: float) -> str:
     try:
-        while True:
-            live.update()
-            height = shutil.get_terminal_size((100, 40)).lines
-            lines = draw(live, paper_of_terminal())[: height - 1]
-            write("\x1b[H" + "".join(f"{line}\x1b[K\r\n" for line in lines) + "\x1b[J")
-            if not live.is_going_on():
-                return
-            time.sleep(seconds)
+        return time.strftime("%H:%M:%S", time.localtime(seconds))
+    except (ValueError, OverflowError, OSError):
+        return "??:??:??"  # no time that a calendar has
+
+
+def _warnings(rows: list[Text], most: int, look: Look) -> list[RenderableType]:
+    if not rows:
+        return []
+    shown = rows[-most:]
+    if look.height is not None:
+        shown = [_line(row, look) for row in shown]
+    return ["", Text("last warnings", "yellow"), *shown]
+
+
+def show(live: LiveRun, console: Console) -> None:
+    """One picture, without the blanks that tables end their lines with."""
+    with console.capture() as captured:
+        console.print(draw(live, look_of(console)))
+    lines = captured.get().splitlines()
+    console.file.write("".join(f"{line.rstrip(' ')}\n" for line in lines))
+    console.file.flush()
+
+
+def watch(live: LiveRun, console: Console, seconds: float) -> None:
+    """Draw again and again on the terminal's second screen until the run is over."""
+    before = signal.signal(signal.SIGTERM, _leave)  # so that the terminal gets its screen back
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as screen:
+            while live.is_going_on():
+                _draw_until(time.monotonic() + seconds, live, screen)
+                live.update()
+            live.update()  # what was written just before it ended
     finally:
-        write("\x1b[?25h\x1b[?1049l")
+        signal.signal(signal.SIGTERM, before)
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+def _draw_until(until: float, live: LiveRun, screen: Live) -> None:
+    """Draw, and draw anew when the window changes its size."""
+    drawn_for = None
+    while True:
+        size = screen.console.size  # asked before drawing: it may change meanwhile
+        if size != drawn_for:
+            drawn_for = size
+            screen.update(draw(live, look_of(screen.console, size.height)), refresh=True)
+        left = until - time.monotonic()
+        if left <= 0:
+            return
+        time.sleep(min(left, _CHECK_SIZE_SECONDS))

@@ -9,8 +9,9 @@ from paceline.report.foreign.curve import Curve, Points, shown, value_near
 from paceline.report.foreign.rates import schedule_of
 from paceline.report.foreign.run import ForeignRun
 from paceline.report.trend import Trend, in_groups, last_part, trend
-from paceline.report.wording import percent, sparkline
+from paceline.report.wording import percent
 from paceline.schedule import ScheduleSettings, in_words, peak, rate_at
+from paceline.terminal import sparkline
 
 _LAST_SHARE = 0.25
 _MOST_POINTS = 200
@@ -27,7 +28,7 @@ def trained(run: ForeignRun) -> Answer:
         "scores": {name: shown(curve.points) for name, curve in run.scores.items()},
     }
     if len(run.training_loss.points) >= _FEW_POINTS:
-        figures["plot"] = sparkline([value for _, value in run.training_loss.points])
+        figures["plot"] = sparkline([value for _, value in run.training_loss.points], low=0.0)
     loss_trend = end_of(run.training_loss)
     sentences = [_how_far(run, loss_trend)]
     if run.training_loss.first_not_finite is not None:
@@ -250,7 +251,7 @@ def _by_schedule(run: ForeignRun, schedule: ScheduleSettings, question: str) -> 
         "rate_at_end": end,
         "rate": [[int(step), rate_at(schedule, int(step), steps)] for step in some],
     }
-    figures["plot"] = sparkline([value for _, value in figures["rate"]])
+    figures["plot"] = sparkline([value for _, value in figures["rate"]], low=0.0)
     sentence = f"{in_words(schedule, steps)}. "
     share = f"{end:.3g}, {percent(end / highest)} of the peak"
     if run.step < where:
@@ -298,7 +299,7 @@ def _by_curve(run: ForeignRun, question: str) -> Answer:
         sentence += _about_few_rates(run)
         missing = "its values in between and the policy's name"
         return Answer("rate", question, sentence, figures, how="as printed", missing=missing)
-    figures["plot"] = sparkline([value for _, value in points])
+    figures["plot"] = sparkline([value for _, value in points], low=0.0)
     sentence += f" At the end it was {percent(last / top)} of its peak" if top > 0 else ""
     sentence += ", so the weights had settled." if last <= 0.05 * top else "."
     return Answer("rate", question, sentence, figures, how="as logged")

@@ -1,6 +1,5 @@
-"""What training tells the world: event lines, TensorBoard scalars and a line on the terminal."""
+"""What training tells the world: event lines, TensorBoard scalars and a line of progress."""
 
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ from paceline.tasks.contract import Scores
 from paceline.train.measure.device_clock import settle
 from paceline.train.measure.practice import clock_of
 from paceline.train.measure.scalars import Scalars
+from paceline.train.progress import ProgressLine
 from paceline.train.step import Measures, StepResult
-from paceline.units import format_seconds, plural
 from paceline.world import World
 
 
@@ -183,42 +182,3 @@ class Recorder:
 def open_tensorboard(directory: Path, step: int) -> Any:
     # TensorBoard drops points of a lost attempt from this step on, so curves continue cleanly.
     return Scalars(directory, purge_step=step + 1)
-
-
-class ProgressLine:
-    """A line that renews itself on a terminal; a plain line now and then elsewhere."""
-
-    def __init__(self, show_seconds: float, unit: str) -> None:
-        self._unit = plural(unit)
-        self._live = sys.stderr.isatty()
-        self._interval = 0.2 if self._live else show_seconds
-        self._last_shown = 0.0
-        self._recent: list[tuple[float, int]] = []
-
-    def show(self, fields: dict[str, Any], units_per_second: float, total_steps: int) -> None:
-        now = time.monotonic()
-        self._recent = [*self._recent[-20:], (fields["seconds"], fields["num_steps"])]
-        if now - self._last_shown < self._interval and fields["step"] < total_steps:
-            return
-        self._last_shown = now
-        per_step = sum(s for s, _ in self._recent) / sum(n for _, n in self._recent)
-        left = format_seconds((total_steps - fields["step"]) * per_step)
-        text = (
-            f"step {fields['step']:,}/{total_steps:,}  loss {fields['loss']:.4f}  "
-            f"rate {fields['rate']:.3g}  {units_per_second:,.0f} {self._unit}/s  {left} left"
-        )
-        if self._live:
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
-        else:
-            self.say(text)
-
-    def say(self, text: str) -> None:
-        begin = "\r\x1b[K" if self._live else ""
-        sys.stderr.write(f"{begin}{text}\n")
-        sys.stderr.flush()
-
-    def finish(self) -> None:
-        if self._live:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()

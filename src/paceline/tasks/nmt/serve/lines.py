@@ -6,12 +6,12 @@ translates is behind `Translator`: nothing here knows torch, CTranslate2 or Sent
 
 import re
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Final, NamedTuple, Protocol
 
+from paceline.data.progress import Progress
 from paceline.errors import UserError
 
 Say = Callable[[str], None]
@@ -108,18 +108,18 @@ class Streams:
 
 def answer(translator: Translator, search: Search, streams: Streams, say: Say) -> None:
     """Translate everything there is to read; memory is bounded by a block, or one longer line."""
-    notes = Notes(say)
-    began, num_lines = time.perf_counter(), 0
-    for block in _ask(streams) if streams.is_interactive else read_blocks(streams.read):
-        lines = [
-            _cleaned(raw, num_lines + index, notes) for index, raw in enumerate(block, start=1)
-        ]
-        answers = translate_lines(translator, lines, search, notes, num_lines + 1)
-        streams.write.write("".join(_written(answers, num_lines + 1, search)).encode())
-        streams.write.flush()
-        num_lines += len(block)
-        if streams.shows_progress:
-            say(f"{num_lines:,} lines, {num_lines / (time.perf_counter() - began):,.0f} lines/s")
+    notes, num_lines = Notes(say), 0
+    with Progress("translated", "lines", None, say) as progress:
+        for block in _ask(streams) if streams.is_interactive else read_blocks(streams.read):
+            lines = [
+                _cleaned(raw, num_lines + index, notes) for index, raw in enumerate(block, start=1)
+            ]
+            answers = translate_lines(translator, lines, search, notes, num_lines + 1)
+            streams.write.write("".join(_written(answers, num_lines + 1, search)).encode())
+            streams.write.flush()
+            num_lines += len(block)
+            if streams.shows_progress:
+                progress.advance(len(block))
     notes.conclude()
 
 
