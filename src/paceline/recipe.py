@@ -166,7 +166,9 @@ class Recipe(Section):
     seed: int = setting(
         1, "seed of initial weights, sample order and all randomness", ge=0, fixed=True
     )
-    data: str = setting(..., "prepared data: a directory, or a name under the data cache")
+    data: str = setting(
+        ..., "prepared data: a directory, or a name under the data cache", path="or name"
+    )
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto takes CUDA where there is one")
     precision: Literal["fp32", "bf16", "fp16"] = setting(
         "fp32", "arithmetic of forward and backward; weights stay fp32 (fp16 needs CUDA)"
@@ -237,7 +239,9 @@ class AugmentSettings(Section):
 class Cifar10Recipe(Recipe):
     """Image classification on CIFAR-10 or its stand-in."""
 
-    data: str = setting("cifar10", "prepared data: a directory, or a name under the data cache")
+    data: str = setting(
+        "cifar10", "prepared data: a directory, or a name under the data cache", path="or name"
+    )
     model: Cifar10Model = setting(Cifar10Model(), "the network", fixed=True)
     batch: BatchSettings = setting(..., "how many pictures make a step")
     augment: AugmentSettings = setting(AugmentSettings(), "changes to training pictures")
@@ -298,7 +302,9 @@ class DecodeSettings(Section):
 class NmtRecipe(Recipe):
     """Translation with an encoder-decoder Transformer."""
 
-    data: str = setting("nmt", "prepared data: a directory, or a name under the data cache")
+    data: str = setting(
+        "nmt", "prepared data: a directory, or a name under the data cache", path="or name"
+    )
     model: TransformerModel = setting(TransformerModel(), "the network", fixed=True)
     batch: TextBatchSettings = setting(..., "how many target tokens or sentences make a step")
     max_length: int = setting(
@@ -323,6 +329,7 @@ class ImagenetModel(Section):
         None,
         "fine-tuning: begin with the weights of a run, a checkpoint or a .safetensors file; "
         "the last layer starts anew where the number of classes differs",
+        path=True,
     )
 
 
@@ -363,7 +370,9 @@ class InputSettings(Section):
 class ImagenetRecipe(Recipe):
     """Image classification on ILSVRC 2012, its stand-in, or any tree of class folders."""
 
-    data: str = setting("imagenet", "prepared data: a directory, or a name under the data cache")
+    data: str = setting(
+        "imagenet", "prepared data: a directory, or a name under the data cache", path="or name"
+    )
     model: ImagenetModel = setting(ImagenetModel(), "the network", fixed=True)
     batch: BatchSettings = setting(..., "how many pictures make a step")
     augment: PhotoAugmentSettings = setting(PhotoAugmentSettings(), "changes to training pictures")
@@ -387,7 +396,10 @@ def shipped() -> dict[str, Path]:
 
 
 def load(name_or_path: str, overrides: list[str] | None = None) -> Recipe:
-    """A shipped recipe by name, or any YAML file by path, with `name=value` laid over it."""
+    """A shipped recipe by name, or any YAML file by path, with `name=value` laid over it.
+
+    Paths in it are absolute from here on, because hosts and later commands are elsewhere.
+    """
     document = config.with_overrides(config.read_document(_find(name_or_path)), overrides or [])
     workload = document.settings.get("workload")
     kind = KINDS.get(str(workload))
@@ -396,7 +408,13 @@ def load(name_or_path: str, overrides: list[str] | None = None) -> Recipe:
             f"{document.name} names the workload {workload!r}, which does not exist",
             f"workload is one of: {', '.join(KINDS)}",
         )
-    return config.validate(document, kind)
+    return _with_absolute_paths(config.validate(document, kind))
+
+
+def _with_absolute_paths(recipe: Recipe) -> Recipe:
+    settings = config.dump(recipe)
+    resolved = config.resolve_paths(settings, type(recipe), Path.cwd())
+    return recipe if resolved == settings else type(recipe).model_validate(resolved)
 
 
 def _find(name_or_path: str) -> Path:
@@ -421,8 +439,11 @@ def from_run(recipe_file: Path) -> Recipe:
 
 
 def refuse_meaningless_change(old: dict[str, Any], new: Recipe, run: Path) -> list[str]:
-    """Raise if going on with `new` makes no sense; otherwise say what changed, one line each."""
-    known = config.with_defaults(old, type(new))
+    """Raise if going on with `new` makes no sense; otherwise say what changed, one line each.
+
+    Version 0.1.0 stored paths as they were typed, so they are compared as seen from here.
+    """
+    known = config.resolve_paths(config.with_defaults(old, type(new)), type(new), Path.cwd())
     changes = list(config.differences(known, config.dump(new)))
     fixed = set(config.fixed_names(type(new)))
     refused = [change for change in changes if change[0] in fixed]

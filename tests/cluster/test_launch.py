@@ -50,6 +50,25 @@ def test_four_hosts_train_as_four_processes_on_one(
     assert sum(story.phases.values()) == pytest.approx(story.wall_seconds, rel=0.01)
 
 
+def test_a_relative_path_means_on_the_hosts_what_it_means_here(
+    lab: PracticeLab, pictures: Path, tmp_path: Path
+) -> None:
+    hosts = lab.write_hosts(tmp_path / "hosts.yaml", 2)
+    data = Path(pictures.name)
+    command = [*words(data, tmp_path / "run", "steps=2"), "--hosts", str(hosts)]
+    command[command.index(f"data={data}")] = f"data=./{data}"
+    done = subprocess.run(
+        command,
+        cwd=pictures.parent,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_nothing_listens_on_any_address_but_the_private_one(start: Start, lab: PracticeLab) -> None:
     run = start(2, "steps=400")
     run.wait_for_steps(attempt=1)

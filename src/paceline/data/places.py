@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from paceline.config import is_path
 from paceline.errors import UserError
 from paceline.units import format_bytes
 
@@ -28,7 +29,7 @@ def data_home() -> Path:
 
 def data_directory(name_or_path: str) -> Path:
     """'cifar10' is a directory of the data home; 'sets/cifar10', './x' and '~/x' are paths."""
-    if "/" in name_or_path or name_or_path.startswith((".", "~")):
+    if is_path(name_or_path):
         return Path(name_or_path).expanduser()
     return data_home() / name_or_path
 

@@ -160,7 +160,7 @@ class Examination:
 
     def _ask_facts(self) -> None:
         recipe = self._purpose.recipe
-        data = _as_seen_from_here(recipe.data) if recipe else None
+        data = recipe.data if recipe else None
 
         def ask(session: Session) -> Facts:
             answer: Facts = session.ask(
@@ -332,10 +332,3 @@ def _is_ip(address: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _as_seen_from_here(data: str) -> str:
-    """A relative path means the same place on every host, whatever directory they start in."""
-    if ("/" in data or data.startswith(".")) and not data.startswith("~"):
-        return str(Path(data).absolute())
-    return data
