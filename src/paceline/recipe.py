@@ -136,6 +136,12 @@ class GuardSettings(Section):
     hang_seconds: float = setting(
         25.0, "on many hosts: how long a host or a process may give no sign of life", ge=3
     )
+    join_seconds: float = setting(
+        60.0,
+        "on many hosts: from when on it is said which hosts have not joined and what they do; one "
+        "without progress is waited for 5 times, one with progress 20 times as long",
+        gt=0,
+    )
     return_seconds: float = setting(
         120.0, "on many hosts: how long a lost host is waited for before the run ends", ge=0
     )

@@ -94,7 +94,7 @@ def test_wrong_pythons_are_told_each_in_its_way(lab: PracticeLab, tmp_path: Path
 
     venv.create(lab.shared / "bare", with_pip=False)
     bare = str(lab.shared / "bare/bin/python")
-    old = _python_that_says(lab.shared / "old", "sys.version_info = (3, 9, 2, 'final', 0)")
+    old = python_that_says(lab.shared / "old", "sys.version_info = (3, 9, 2, 'final', 0)")
     hosts = lab.write_hosts(
         tmp_path / "hosts.yaml",
         4,
@@ -115,9 +115,20 @@ def test_wrong_pythons_are_told_each_in_its_way(lab: PracticeLab, tmp_path: Path
     assert "3.11 or newer" in found["node3", "python"].remedy
 
 
+def test_a_host_whose_torch_is_imported_slowly_is_warned_of(
+    lab: PracticeLab, tmp_path: Path
+) -> None:
+    slow = python_that_says(lab.shared / "slow", slow_import(seconds=12))
+    hosts = load_hosts(lab.write_hosts(tmp_path / "hosts.yaml", 2, node1={"python": str(slow)}))
+    found = doctor.check(hosts, doctor.Purpose(), lambda _text: None)
+    assert found.is_healthy
+    row = next(row for row in found.rows if row.what == "import" and "node1" in row.where)
+    assert row.state == "warn" and "site-packages/torch" in row.found
+
+
 def test_a_clock_that_is_ahead_is_told(lab: PracticeLab, tmp_path: Path) -> None:
     # Namespaces share the machine's clock, so this host's Python reads another one.
-    late = _python_that_says(lab.shared / "late", "_t = time.time; time.time = lambda: _t() + 90")
+    late = python_that_says(lab.shared / "late", "_t = time.time; time.time = lambda: _t() + 90")
     found = problems(lab.write_hosts(tmp_path / "hosts.yaml", 3, node1={"python": str(late)}))
     assert [(row.where, row.what) for row in found] == [("node1", "clock")]
     assert "1 min 30 s ahead of the others" in found[0].found
@@ -202,7 +213,7 @@ def test_a_public_address_that_is_not_the_hosts_own_is_told(
     assert f"it has {lab.hosts[1].address}" in found["address"].remedy
 
 
-def _python_that_says(folder: Path, change: str) -> Path:
+def python_that_says(folder: Path, change: str) -> Path:
     """This Python, with something of it changed before it runs anything."""
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(f"import sys, time\n{change}\n", encoding="ascii")
@@ -211,6 +222,18 @@ def _python_that_says(folder: Path, change: str) -> Path:
     wrapper.write_text(text, encoding="ascii")
     wrapper.chmod(0o755)
     return wrapper
+
+
+def slow_import(seconds: float) -> str:
+    """As if torch lay on slow storage."""
+    return f"""
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            time.sleep({seconds})
+
+sys.meta_path.insert(0, Slow())
+"""
 
 
 @contextmanager

@@ -39,6 +39,8 @@ class HostLink:
     looked: Message | None = None
     port: int | None = None
     beats: list[Message] = field(default_factory=list)
+    stage: Message | None = None
+    """What the host does before all its workers tell where they are."""
     exit: Message | None = None
     round_over: int = 0
     complaints: list[str] = field(default_factory=list)
@@ -113,7 +115,7 @@ class HostLink:
         elif kind == "listening":
             self.port = message["port"]
         elif kind == "pulse":
-            self.beats = message["beats"]
+            self.beats, self.stage = message["beats"], message["stage"]
         elif kind == "exited":
             self.exit, self.beats = message, message["beats"]
         elif kind == "round_over":

@@ -12,6 +12,7 @@ from paceline.hosts.file import HostsFile
 from paceline.launch.judge import Failure, RankState, find_hang, root_cause
 from paceline.launch.local import Job
 from paceline.launch.remote.fleet import Fleet, Say, names, savers_among, states_of
+from paceline.launch.remote.joining import HostStage, LateNews, find_end_of_patience
 from paceline.launch.remote.link import HostLink
 from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER
 
@@ -101,6 +102,9 @@ class Round:
         self._slowest_step_seconds = 0.0
         self._last_step = (0, time.monotonic())
         self._is_stepping = True
+        self._began = time.monotonic()
+        self._have_joined = False
+        self._late_news = LateNews(self.job.recipe.guard.join_seconds)
 
     def run(self, started: float) -> Outcome:
         problem = self._start(started)
@@ -119,7 +123,7 @@ class Round:
             return Outcome("fault", f"{first.name} does not answer at the start of a round")
         savers = savers_among(self.members)
         for position, link in enumerate(self.members):
-            link.exit, link.beats = None, []
+            link.exit, link.beats, link.stage = None, [], None
             link.send(
                 do="start",
                 round=self.number,
@@ -236,6 +240,9 @@ class Round:
         """Because the user wants it, a process hangs, or a host has come back."""
         if self.stop.at_once:
             return Outcome("stopped")
+        self._have_joined |= all(_has_joined(link) for link in self.members)
+        if not self._have_joined:
+            return Outcome("stopped") if self.stop.asked is not None else self._judge_joining()
         if self.stop.asked is not None and not self._told_to_stop:
             self._tell_to_stop()
         hang = find_hang(
@@ -245,6 +252,17 @@ class Round:
             return self._end_hang(hang.text)
         self._take_in_returned()
         return None
+
+    def _judge_joining(self) -> Outcome | None:
+        """Nobody trains before all are there, so there is nothing to save or to lose yet."""
+        waited, join_seconds = time.monotonic() - self._began, self.job.recipe.guard.join_seconds
+        starting = [link for link in self.members if not _has_joined(link)]
+        stages = [HostStage.of(link.name, link.stage, waited) for link in starting]
+        news = self._late_news.about(stages, waited)
+        if news is not None:
+            self.mission.say(news)
+        end = find_end_of_patience(stages, waited, join_seconds)
+        return Outcome("fault", end.text, ("join", end.hosts)) if end else None
 
     def _tell_to_stop(self) -> None:
         self._told_to_stop = True
@@ -273,6 +291,11 @@ class Round:
         if back and self._last_step[0] > 0:
             self._rejoining = f"{names(back)} is back and joins"
             self._tell_to_stop()
+
+
+def _has_joined(link: HostLink) -> bool:
+    """All its workers have told where they are."""
+    return bool(link.beats) and link.stage is None
 
 
 def _has_failed(link: HostLink) -> bool:

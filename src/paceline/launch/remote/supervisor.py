@@ -34,6 +34,7 @@ from paceline.launch.remote.host_facts import (
     read_pulses,
     tokens_in,
 )
+from paceline.launch.remote.joining import StageWatch
 from paceline.machine.devices import num_procs_here
 from paceline.machine.tuning import num_cores, speed_environment
 
@@ -54,6 +55,9 @@ class Supervisor:
         self._folder = Path(tempfile.mkdtemp(prefix="paceline-"))
         self._listener: socket.socket | None = None
         self._agent: subprocess.Popen[str] | None = None
+        self._stages: StageWatch | None = None
+        """None from when on all workers here tell where they are."""
+        self._num_procs = 0
         self._round = 0
         self._kills_before = num_out_of_memory_kills()
         self._token = self.run / f".host-{hello['token']}-{hello['name']}"
@@ -93,8 +97,6 @@ class Supervisor:
             self.ask_stop()
         elif what == "stacks":
             self._print_stacks()
-        elif what == "kill":
-            self._kill_rank(message["rank"])
         elif what == "end_round":
             self.end_round()
             self.answer("round_over", round=self._round)
@@ -133,6 +135,7 @@ class Supervisor:
             errors="replace",
             start_new_session=True,
         )
+        self._stages, self._num_procs = StageWatch(self._folder, self._agent.pid), this.num_procs
         if self._listener is not None:
             self._listener.close()
             self._listener = None
@@ -184,7 +187,10 @@ class Supervisor:
 
     def pulse(self) -> None:
         beats = [{**beat, "silent_seconds": age} for beat, age in read_pulses(self._folder)]
-        self.answer("pulse", round=self._round, beats=beats)
+        if len(beats) >= self._num_procs:
+            self._stages = None
+        stage = self._stages.look() if self._stages else None
+        self.answer("pulse", round=self._round, beats=beats, stage=stage)
 
     def ask_stop(self) -> None:
         for process in self._workers():
@@ -206,13 +212,6 @@ class Supervisor:
         for process in self._workers():
             process.send_signal(signal.SIGUSR1)
             process.send_signal(signal.SIGCONT)
-
-    def _kill_rank(self, rank: int) -> None:
-        for beat, _ in read_pulses(self._folder):
-            if beat["rank"] == rank:
-                for process in self._workers():
-                    if process.pid == beat["pid"]:
-                        process.kill()
 
     def end_round(self) -> None:
         """The workers die with their agent."""
