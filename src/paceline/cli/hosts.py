@@ -121,6 +121,7 @@ def ssh_to_host(arguments: argparse.Namespace) -> int:
 def run_on_hosts(arguments: argparse.Namespace) -> int:
     from paceline.hosts.file import Host, load_hosts
     from paceline.hosts.ssh import follow, on_all
+    from paceline.terminal import printable
 
     hosts = load_hosts(arguments.hosts).hosts
     width = max(len(host.name) for host in hosts)
@@ -129,7 +130,7 @@ def run_on_hosts(arguments: argparse.Namespace) -> int:
     def on_one(host: Host) -> int:
         def show(line: str) -> None:
             with printing:
-                print(f"{f'[{host.name}]':<{width + 2}} {line}", flush=True)
+                print(f"{f'[{host.name}]':<{width + 2}} {printable(line)}", flush=True)
 
         code = follow(host, arguments.command, show)
         if code:

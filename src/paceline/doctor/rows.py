@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from paceline.terminal import printable
+
 State = Literal["ok", "warn", "fail"]
 Facts = Mapping[str, Any]
 Value = TypeVar("Value")
@@ -55,4 +57,4 @@ def render(rows: Iterable[Row]) -> str:
         lines.append(f"{row.state:<4}  {row.where:<{where}}  {row.what:<{what}}  {row.found}")
         if row.remedy:
             lines.append(f"{'':<{where + what + 10}}-> {row.remedy}")
-    return "\n".join(lines)
+    return printable("\n".join(lines))

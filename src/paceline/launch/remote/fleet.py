@@ -12,6 +12,7 @@ from paceline.hosts.file import Host
 from paceline.launch.judge import RankState
 from paceline.launch.remote.link import HostLink, Message, is_goodbye, names_of
 from paceline.record.schema import RunDirectory
+from paceline.terminal import printable
 
 Say = Callable[[str], None]
 
@@ -35,7 +36,7 @@ class HostLog:
         try:
             self._path.parent.mkdir(exist_ok=True)
             with self._path.open("a", encoding="utf-8") as file:
-                file.write(f"{stamp} {text}\n")
+                file.write(f"{stamp} {printable(text)}\n")
         except OSError:
             return
 
@@ -128,7 +129,7 @@ class Fleet:
 
     def note(self, link: HostLink, text: str) -> None:
         self._logs[link.name].write(text)
-        self._say(f"[{link.name}] {text}")
+        self._say(printable(f"[{link.name}] {text}"))
 
     def wait(
         self, links: Sequence[HostLink], done: Callable[[HostLink], bool], most: float

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from paceline.hosts.file import Host
 from paceline.hosts.ssh import Answer, by_hand, login_failure, ssh_command
+from paceline.terminal import printable
 
 Message = dict[str, Any]
 PING_SECONDS = 2.0
@@ -153,7 +154,7 @@ class HostLink:
 
     def why_not(self) -> tuple[str, str]:
         """What is wrong and what to do, when no supervisor has answered."""
-        text = "\n".join(self.complaints).strip()
+        text = printable("\n".join(self.complaints).strip())
         if "No module named" in text or "not found" in text or "No such file" in text:
             return (
                 f"{self.name}: Paceline does not start there with {self.host.python} ({text})",
