@@ -277,7 +277,7 @@ def test_the_same_trouble_on_several_hosts_is_told_once() -> None:
 
 def test_the_table_puts_the_remedy_below_and_counts_at_the_end() -> None:
     rows = (Row("a", "clock", "fail", "1 h ahead", "set it"), Row("b", "login", "ok", "as me"))
-    text = render(Diagnosis(rows, "", {}, None))
+    text = render(Diagnosis(rows, "", {}))
     assert text.splitlines() == [
         "fail  a  clock  1 h ahead",
         "                -> set it",

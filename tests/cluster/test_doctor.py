@@ -11,7 +11,7 @@ import pytest
 from paceline import recipe
 from paceline.doctor import examination as doctor
 from paceline.doctor.rows import Row
-from paceline.hosts.file import load_hosts
+from paceline.hosts.file import HostsFile, load_hosts
 from tests.cluster.conftest import PracticeLab, Result
 
 pytestmark = pytest.mark.cluster
@@ -20,7 +20,13 @@ pytestmark = pytest.mark.cluster
 def problems(hosts: Path, run: Path | None = None, *settings: str) -> list[Row]:
     """What the quick part finds wrong."""
     loaded = recipe.load("cifar10-tiny", list(settings)) if settings else None
-    return list(doctor.quick(load_hosts(hosts), loaded, run).problems)
+    return list(examined(load_hosts(hosts), run, loaded).problems)
+
+
+def examined(
+    hosts: HostsFile, run: Path | None, loaded: recipe.Recipe | None = None
+) -> doctor.Diagnosis:
+    return doctor.check(hosts, doctor.Purpose(loaded, run, quick=True), lambda _text: None)
 
 
 def test_healthy_hosts_pass_and_the_network_is_told_for_the_recipe(
@@ -57,11 +63,12 @@ def test_a_slow_link_is_traced_to_its_host_and_the_rest_is_told_at_once(
 def test_quick_gives_the_interfaces_and_whether_the_run_directory_is_shared(
     lab: PracticeLab,
 ) -> None:
-    found = doctor.quick(lab.loaded, None, lab.shared / "run")
+    found = examined(lab.loaded, lab.shared / "run")
     assert found.problems == ()
     assert found.interfaces == {f"node{number}": "eth0" for number in range(4)}
-    assert found.run_is_shared is True
-    assert doctor.quick(lab.loaded, None, lab.local / "run").run_is_shared is False
+    assert any("shared: written on one" in row.found for row in found.rows)
+    local = examined(lab.loaded, lab.local / "run")
+    assert any("not shared: each host has its own" in row.found for row in local.rows)
 
 
 def test_a_closed_port_is_told_with_the_host_that_nobody_reaches(lab: PracticeLab) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import EXIT_USER_ERROR
-from paceline.launch.judge import is_second_hand
+from paceline.launch.failures import is_second_hand
 from paceline.launch.remote.joining import WAITING, importing, write_stage
 from paceline.lifetime import die_with_parent
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from paceline.launch.judge import Hang, RankState, find_hang
+from paceline.launch.hang import Hang, RankState, find_hang
 from paceline.launch.remote.host_facts import read_pulses
 from paceline.record.schema import RunDirectory
 

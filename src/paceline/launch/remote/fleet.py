@@ -4,13 +4,12 @@ import queue
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
 from paceline.hosts.file import Host
-from paceline.launch.judge import RankState
-from paceline.launch.remote.link import HostLink, Message, is_goodbye, names_of
+from paceline.launch.hang import RankState
+from paceline.launch.remote.link import HostLink, Message, is_goodbye
 from paceline.record.schema import RunDirectory
 from paceline.terminal import printable
 
@@ -198,11 +197,3 @@ def savers_among(links: Sequence[HostLink]) -> list[HostLink]:
 
 def sees_launcher(link: HostLink) -> bool:
     return LAUNCHER in (link.looked or {}).get("tokens", [])
-
-
-def names(links: Sequence[HostLink]) -> str:
-    return names_of(links)
-
-
-def log_path(run: RunDirectory, host: str) -> Path:
-    return run.path / "logs" / f"{host}.log"

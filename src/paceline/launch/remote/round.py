@@ -9,11 +9,13 @@ from typing import Any
 
 from paceline import config
 from paceline.hosts.file import HostsFile
-from paceline.launch.judge import Failure, RankState, find_hang, root_cause
+from paceline.launch.failures import Failure, root_cause
+from paceline.launch.hang import RankState, find_hang
 from paceline.launch.local import Job
-from paceline.launch.remote.fleet import Fleet, Say, names, savers_among, states_of
+from paceline.launch.remote.fleet import Fleet, Say, savers_among, states_of
 from paceline.launch.remote.joining import HostStage, LateNews, find_end_of_patience
-from paceline.launch.remote.link import HostLink
+from paceline.launch.remote.link import HostLink, names_of
+from paceline.launch.remote.restart import Outcome
 from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER
 
 _ECHO_SECONDS = 1.5
@@ -30,17 +32,6 @@ _PASSED_ON = (
     "OMP_NUM_THREADS",
     "CUDA_VISIBLE_DEVICES",
 )
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a round ended."""
-
-    kind: str
-    """finished, stopped, mistake, fault, left (a host was told to go) or rejoin."""
-    text: str = ""
-    key: Any = None
-    """Equal for two faults that are the same one."""
 
 
 class Stop:
@@ -170,15 +161,13 @@ class Round:
 
     def _ended(self) -> Outcome | None:
         """By itself: all done, or somebody failed."""
-        exits = [link.exit for link in self.members]
-        if any(exit is not None and exit["code"] != 0 for exit in exits):
+        if any(_has_failed(link) for link in self.members):
             return self._failed()
-        lost = [link for link in self.members if not link.is_ready and link.exit is None]
+        running = [link for link in self.members if link.exit is None]
+        lost = [link for link in running if not link.is_ready]
         if lost and not self._is_over():
             return self._lost(lost)
-        if all(exit is not None for exit in exits) or (lost and self._is_over()):
-            return self._all_done()
-        return None
+        return self._all_done() if lost or not running else None
 
     def _is_over(self) -> bool:
         """The first process has ended as it should, with everything saved."""
@@ -195,7 +184,7 @@ class Round:
         if leavers and self.stop.asked is None:
             for link in leavers:
                 link.is_leaving = True
-            return Outcome("left", f"{names(leavers)} was told to leave (SIGTERM)")
+            return Outcome("left", f"{names_of(leavers)} was told to leave (SIGTERM)")
         return Outcome("stopped")
 
     def _leavers(self, states: list[RankState]) -> list[HostLink]:
@@ -234,7 +223,7 @@ class Round:
 
     def _lost(self, lost: list[HostLink]) -> Outcome:
         places = "; ".join(state.place for state in states_of(lost))
-        return Outcome("fault", f"lost {names(lost)}" + (f" ({places})" if places else ""))
+        return Outcome("fault", f"lost {names_of(lost)}" + (f" ({places})" if places else ""))
 
     def _must_end(self) -> Outcome | None:
         """Because the user wants it, a process hangs, or a host has come back."""
@@ -289,7 +278,7 @@ class Round:
             if link not in self.members and time.monotonic() - link.since > _SETTLED_SECONDS
         ]
         if back and self._last_step[0] > 0:
-            self._rejoining = f"{names(back)} is back and joins"
+            self._rejoining = f"{names_of(back)} is back and joins"
             self._tell_to_stop()
 
 
