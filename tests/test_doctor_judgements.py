@@ -277,7 +277,7 @@ def test_the_same_trouble_on_several_hosts_is_told_once() -> None:
 
 def test_the_table_puts_the_remedy_below_and_counts_at_the_end() -> None:
     rows = (Row("a", "clock", "fail", "1 h ahead", "set it"), Row("b", "login", "ok", "as me"))
-    text = render(Diagnosis(rows, "", {}, None))
+    text = render(Diagnosis(rows, "", {}))
     assert text.splitlines() == [
         "fail  a  clock  1 h ahead",
         "                -> set it",
@@ -285,3 +285,18 @@ def test_the_table_puts_the_remedy_below_and_counts_at_the_end() -> None:
         "",
         "1 failure",
     ]
+
+
+def test_a_host_that_imports_torch_slowly_is_warned_of_with_the_path_and_a_remedy() -> None:
+    tried = {"version": "2.6.0", "num_devices": 0, "path": "/shared/venv/torch"}
+    found = {
+        name: facts(torch_import={**tried, "seconds": seconds})
+        for name, seconds in (("a", 2.0), ("b", 34.0))
+    }
+    rows = [row for row in doctor_hosts.judge_versions(found, HERE) if row.what == "import"]
+    assert [(row.where, row.state) for row in rows] == [("b", "warn")]
+    assert "34.0 s, from /shared/venv/torch" in rows[0].found
+    assert "local disk" in rows[0].remedy
+    rows = doctor_hosts.judge_versions({"a": found["a"]}, HERE)
+    usual = next(row for row in rows if row.what == "import")
+    assert usual.state == "ok" and "2.00 s" in usual.found

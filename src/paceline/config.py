@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Never, TypeVar, get_args
+from typing import Any, Literal, Never, TypeVar, get_args
 
 import yaml
 from pydantic import (
@@ -56,10 +56,25 @@ def _mentions(annotation: Any, *kinds: type) -> bool:
     return annotation in kinds or any(_mentions(part, *kinds) for part in get_args(annotation))
 
 
-def setting(default: Any = ..., about: str = "", *, fixed: bool = False, **rules: Any) -> Any:
-    """A setting and what it means; when `fixed`, a run cannot go on with another value."""
-    extra: Any = {"fixed": True} if fixed else None
-    return Field(default, description=about, json_schema_extra=extra, **rules)
+PathKind = Literal[False, True, "or name"]
+
+
+def setting(
+    default: Any = ...,
+    about: str = "",
+    *,
+    fixed: bool = False,
+    path: PathKind = False,
+    **rules: Any,
+) -> Any:
+    """A setting and what it means; when `fixed`, a run cannot go on with another value.
+
+    A `path` is as seen from where the user is, see `resolve_paths`; with "or name", a text that
+    does not look like a path is left alone.
+    """
+    marks: Any = {"fixed": True} if fixed else {}
+    marks |= {"path": path} if path else {}
+    return Field(default, description=about, json_schema_extra=marks or None, **rules)
 
 
 def refuse_together(text: str, *names: str) -> Never:
@@ -385,3 +400,37 @@ def fixed_names(kind: type[Section], prefix: str = "", inherited: bool = False) 
             yield from fixed_names(inner, full + ".", fixed)
         elif fixed:
             yield full
+
+
+def is_path(text: str) -> bool:
+    """Whether a text that may also be a plain name is a path: 'a/b', './b', '~/b', not 'b'."""
+    return "/" in text or text.startswith((".", "~"))
+
+
+def resolve_paths(settings: Settings, kind: type[Section], folder: Path) -> Settings:
+    """The settings with relative paths made absolute, as seen from this folder.
+
+    Processes that read them later may run elsewhere. '~' stays: each host has its own.
+    """
+    resolved = dict(settings)
+    for name, field_info in kind.model_fields.items():
+        shown = field_info.alias or name
+        value, inner = settings.get(shown), section_type(field_info.annotation)
+        if inner is not None and isinstance(value, dict):
+            resolved[shown] = resolve_paths(value, inner, folder)
+            continue
+        extra = field_info.json_schema_extra
+        mark = extra.get("path") if isinstance(extra, dict) else None
+        if mark and isinstance(value, str) and (mark is True or is_path(value)):
+            resolved[shown] = _absolute(value, folder)
+    return resolved
+
+
+def _absolute(text: str, folder: Path) -> str:
+    """Only '..' at the beginning is taken off: after a symbolic link it means something else."""
+    path = Path(text)
+    if path.is_absolute() or text.startswith("~"):
+        return text
+    while path.parts[:1] == ("..",):
+        folder, path = folder.parent, Path(*path.parts[1:])
+    return str(folder / path)

@@ -17,7 +17,10 @@ def shipped() -> dict[str, Path]:
 
 
 def load(name_or_path: str, overrides: list[str] | None = None) -> Recipe:
-    """A shipped recipe by name, or any YAML file by path, with `name=value` laid over it."""
+    """A shipped recipe by name, or any YAML file by path, with `name=value` laid over it.
+
+    Paths in it are absolute from here on, because hosts and later commands are elsewhere.
+    """
     document = config.with_overrides(config.read_document(_find(name_or_path)), overrides or [])
     workload = document.settings.get("workload")
     if str(workload) not in task_names():
@@ -25,7 +28,13 @@ def load(name_or_path: str, overrides: list[str] | None = None) -> Recipe:
             f"{document.name} names the workload {workload!r}, which does not exist",
             f"workload is one of: {', '.join(task_names())}",
         )
-    return config.validate(document, find_task(str(workload)).recipe_class)
+    return _with_absolute_paths(config.validate(document, find_task(str(workload)).recipe_class))
+
+
+def _with_absolute_paths(recipe: Recipe) -> Recipe:
+    settings = config.dump(recipe)
+    resolved = config.resolve_paths(settings, type(recipe), Path.cwd())
+    return recipe if resolved == settings else type(recipe).model_validate(resolved)
 
 
 def _find(name_or_path: str) -> Path:
@@ -60,8 +69,11 @@ def refuse_too_many_processes(recipe: Recipe, num_procs: int) -> None:
 
 
 def refuse_meaningless_change(old: dict[str, Any], new: Recipe, run: Path) -> list[str]:
-    """Raise if going on with `new` makes no sense; otherwise say what changed, one line each."""
-    known = config.with_defaults(old, type(new))
+    """Raise if going on with `new` makes no sense; otherwise say what changed, one line each.
+
+    Version 0.1.0 stored paths as they were typed, so they are compared as seen from here.
+    """
+    known = config.resolve_paths(config.with_defaults(old, type(new)), type(new), Path.cwd())
     changes = list(config.differences(known, config.dump(new)))
     fixed = set(config.fixed_names(type(new)))
     refused = [change for change in changes if change[0] in fixed]

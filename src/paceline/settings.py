@@ -149,6 +149,12 @@ class GuardSettings(Section):
     hang_seconds: float = setting(
         25.0, "on many hosts: how long a host or a process may give no sign of life", ge=3
     )
+    join_seconds: float = setting(
+        60.0,
+        "on many hosts: from when on it is said which hosts have not joined and what they do; one "
+        "without progress is waited for 5 times, one with progress 20 times as long",
+        gt=0,
+    )
     return_seconds: float = setting(
         120.0, "on many hosts: how long a lost host is waited for before the run ends", ge=0
     )
@@ -179,7 +185,9 @@ class Recipe(Section):
     seed: int = setting(
         1, "seed of initial weights, sample order and all randomness", ge=0, fixed=True
     )
-    data: str = setting(..., "prepared data: a directory, or a name under the data cache")
+    data: str = setting(
+        ..., "prepared data: a directory, or a name under the data cache", path="or name"
+    )
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto takes CUDA where there is one")
     precision: Literal["fp32", "bf16", "fp16"] = setting(
         "fp32", "arithmetic of forward and backward; weights stay fp32 (fp16 needs CUDA)"

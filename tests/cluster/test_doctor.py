@@ -11,7 +11,8 @@ import pytest
 from paceline import recipe
 from paceline.doctor import examination as doctor
 from paceline.doctor.rows import Row
-from paceline.hosts.file import load_hosts
+from paceline.hosts.file import HostsFile, load_hosts
+from paceline.settings import Recipe
 from tests.cluster.conftest import PracticeLab, Result
 
 pytestmark = pytest.mark.cluster
@@ -20,7 +21,11 @@ pytestmark = pytest.mark.cluster
 def problems(hosts: Path, run: Path | None = None, *settings: str) -> list[Row]:
     """What the quick part finds wrong."""
     loaded = recipe.load("cifar10-tiny", list(settings)) if settings else None
-    return list(doctor.quick(load_hosts(hosts), loaded, run).problems)
+    return list(examined(load_hosts(hosts), run, loaded).problems)
+
+
+def examined(hosts: HostsFile, run: Path | None, loaded: Recipe | None = None) -> doctor.Diagnosis:
+    return doctor.check(hosts, doctor.Purpose(loaded, run, quick=True), lambda _text: None)
 
 
 def test_healthy_hosts_pass_and_the_network_is_told_for_the_recipe(
@@ -57,11 +62,12 @@ def test_a_slow_link_is_traced_to_its_host_and_the_rest_is_told_at_once(
 def test_quick_gives_the_interfaces_and_whether_the_run_directory_is_shared(
     lab: PracticeLab,
 ) -> None:
-    found = doctor.quick(lab.loaded, None, lab.shared / "run")
+    found = examined(lab.loaded, lab.shared / "run")
     assert found.problems == ()
     assert found.interfaces == {f"node{number}": "eth0" for number in range(4)}
-    assert found.run_is_shared is True
-    assert doctor.quick(lab.loaded, None, lab.local / "run").run_is_shared is False
+    assert any("shared: written on one" in row.found for row in found.rows)
+    local = examined(lab.loaded, lab.local / "run")
+    assert any("not shared: each host has its own" in row.found for row in local.rows)
 
 
 def test_a_closed_port_is_told_with_the_host_that_nobody_reaches(lab: PracticeLab) -> None:
@@ -94,7 +100,7 @@ def test_wrong_pythons_are_told_each_in_its_way(lab: PracticeLab, tmp_path: Path
 
     venv.create(lab.shared / "bare", with_pip=False)
     bare = str(lab.shared / "bare/bin/python")
-    old = _python_that_says(lab.shared / "old", "sys.version_info = (3, 9, 2, 'final', 0)")
+    old = python_that_says(lab.shared / "old", "sys.version_info = (3, 9, 2, 'final', 0)")
     hosts = lab.write_hosts(
         tmp_path / "hosts.yaml",
         4,
@@ -115,9 +121,20 @@ def test_wrong_pythons_are_told_each_in_its_way(lab: PracticeLab, tmp_path: Path
     assert "3.11 or newer" in found["node3", "python"].remedy
 
 
+def test_a_host_whose_torch_is_imported_slowly_is_warned_of(
+    lab: PracticeLab, tmp_path: Path
+) -> None:
+    slow = python_that_says(lab.shared / "slow", slow_import(seconds=12))
+    hosts = load_hosts(lab.write_hosts(tmp_path / "hosts.yaml", 2, node1={"python": str(slow)}))
+    found = doctor.check(hosts, doctor.Purpose(), lambda _text: None)
+    assert found.is_healthy
+    row = next(row for row in found.rows if row.what == "import" and "node1" in row.where)
+    assert row.state == "warn" and "site-packages/torch" in row.found
+
+
 def test_a_clock_that_is_ahead_is_told(lab: PracticeLab, tmp_path: Path) -> None:
     # Namespaces share the machine's clock, so this host's Python reads another one.
-    late = _python_that_says(lab.shared / "late", "_t = time.time; time.time = lambda: _t() + 90")
+    late = python_that_says(lab.shared / "late", "_t = time.time; time.time = lambda: _t() + 90")
     found = problems(lab.write_hosts(tmp_path / "hosts.yaml", 3, node1={"python": str(late)}))
     assert [(row.where, row.what) for row in found] == [("node1", "clock")]
     assert "1 min 30 s ahead of the others" in found[0].found
@@ -202,7 +219,7 @@ def test_a_public_address_that_is_not_the_hosts_own_is_told(
     assert f"it has {lab.hosts[1].address}" in found["address"].remedy
 
 
-def _python_that_says(folder: Path, change: str) -> Path:
+def python_that_says(folder: Path, change: str) -> Path:
     """This Python, with something of it changed before it runs anything."""
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(f"import sys, time\n{change}\n", encoding="ascii")
@@ -211,6 +228,18 @@ def _python_that_says(folder: Path, change: str) -> Path:
     wrapper.write_text(text, encoding="ascii")
     wrapper.chmod(0o755)
     return wrapper
+
+
+def slow_import(seconds: float) -> str:
+    """As if torch lay on slow storage."""
+    return f"""
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            time.sleep({seconds})
+
+sys.meta_path.insert(0, Slow())
+"""
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cluster.conftest import PracticeLab
 from tests.cluster.remote_run import RemoteRun, Start, weights
+from tests.cluster.test_doctor import python_that_says, slow_import
 
 pytestmark = pytest.mark.cluster
 
@@ -140,6 +141,39 @@ def test_the_same_fault_twice_at_the_same_step_ends_the_run_with_its_name(start:
     assert run.finish() == 1, run.said
     assert "the same happened before at the same step" in run.said
     assert "nothing was saved yet. Go on with:" in run.said
+
+
+def start_with_slow_import(lab: PracticeLab, data: Path, folder: Path, *settings: str) -> RemoteRun:
+    """Two hosts, of which the second takes 12 s to import torch."""
+    slow = python_that_says(lab.shared / "slow", slow_import(seconds=12))
+    hosts = lab.write_hosts(folder / "hosts.yaml", 2, node1={"python": str(slow)})
+    return RemoteRun.start(hosts, data, folder / "run", "steps=6", *settings)
+
+
+def test_a_host_that_imports_torch_longer_than_the_join_time_is_named_and_waited_for(
+    lab: PracticeLab, pictures: Path, tmp_path: Path
+) -> None:
+    run = start_with_slow_import(lab, pictures, tmp_path, "guard.join_seconds=4")
+    try:
+        assert run.finish() == 0, run.said
+    finally:
+        run.end()
+    news = next(line for line in run.said.splitlines() if "waiting for hosts to join" in line)
+    assert "node1: importing torch from /" in news
+    assert len(run.launches()) == 1
+
+
+def test_a_host_that_shows_no_progress_while_joining_ends_the_run_with_its_name(
+    lab: PracticeLab, pictures: Path, tmp_path: Path
+) -> None:
+    run = start_with_slow_import(lab, pictures, tmp_path, "guard.join_seconds=1")
+    try:
+        assert run.finish() == 1, run.said
+    finally:
+        run.end()
+    assert "fault: node1 not joined, and no progress for" in run.said
+    assert "node1: importing torch from /" in run.said
+    assert len(run.launches()) == 2, "once more, and not five times"
 
 
 def kill_at_once(run: RemoteRun, host: str) -> None:

@@ -3,16 +3,20 @@
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from paceline.launch.remote.collect import collect
+from paceline.record import checkpoints as stored
 from paceline.record.reader import read_story
 from paceline.record.schema import RunDirectory
 from tests.cluster.conftest import PracticeLab
 from tests.cluster.remote_run import RemoteRun, Start, environment, weights, words
+from tests.test_hosts_collect import write_checkpoint
 
 pytestmark = pytest.mark.cluster
 
@@ -44,6 +48,25 @@ def test_four_hosts_train_as_four_processes_on_one(
     assert "step 12/12" in (run.run.path / "logs" / "node0.log").read_text(encoding="utf-8")
     story = read_story(run.run)
     assert sum(story.phases.values()) == pytest.approx(story.wall_seconds, rel=0.01)
+
+
+def test_a_relative_path_means_on_the_hosts_what_it_means_here(
+    lab: PracticeLab, pictures: Path, tmp_path: Path
+) -> None:
+    hosts = lab.write_hosts(tmp_path / "hosts.yaml", 2)
+    data = Path(pictures.name)
+    command = [*words(data, tmp_path / "run", "steps=2"), "--hosts", str(hosts)]
+    command[command.index(f"data={data}")] = f"data=./{data}"
+    done = subprocess.run(
+        command,
+        cwd=pictures.parent,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_nothing_listens_on_any_address_but_the_private_one(start: Start, lab: PracticeLab) -> None:
@@ -82,6 +105,36 @@ def test_run_directories_of_their_own_are_collected_and_survive_the_first_host(
     steps = [event["step"] for event in read_story(RunDirectory(path)).of_kind("steps")]
     assert steps[-1] == 40
     assert steps == sorted(steps)
+
+
+def test_a_link_cut_while_a_checkpoint_is_collected_leaves_none_that_is_torn(
+    lab: PracticeLab, tmp_path: Path
+) -> None:
+    here = RunDirectory(lab.local / "runs" / tmp_path.name)
+    there = RunDirectory(lab.local_of("node0") / "runs" / tmp_path.name)
+    here.path.mkdir(parents=True)
+    write_checkpoint(there, 10, num_bytes=4_000_000)
+    lab.set_link("node0", "20Mbit")  # the 8 MB take three seconds
+    said: list[str] = []
+    collecting = threading.Thread(target=collect, args=(here, lab.hosts[:1], said.append))
+    collecting.start()
+    until = time.monotonic() + 20
+    while not _some_bytes_have_arrived(here) and time.monotonic() < until:
+        time.sleep(0.05)
+    lab.cut("node0")
+    collecting.join(60)
+    assert "step-0000010" in said[-1] and "did not arrive whole" in said[-1]
+    assert stored.all_checkpoints(here.checkpoints) == []
+    assert list(here.path.glob(".collect-*")) == []
+
+    lab.mend("node0")
+    collect(here, lab.hosts[:1], said.append)
+    assert stored.damage(here.checkpoints / "step-0000010") is None
+
+
+def _some_bytes_have_arrived(run: RunDirectory) -> bool:
+    files = run.path.glob(".collect-*/checkpoints/*/*.safetensors")
+    return any(path.stat().st_size > 500_000 for path in files)
 
 
 def test_a_detached_run_is_listed_followed_and_stopped_with_a_checkpoint(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from paceline.config import is_path
 from paceline.errors import UserError
 from paceline.files import NO_SPACE, NOT_ALLOWED, expand_home, user_cache
 from paceline.units import format_bytes
@@ -26,7 +27,7 @@ def data_home() -> Path:
 
 def data_directory(name_or_path: str) -> Path:
     """'cifar10' is a directory of the data home; 'sets/cifar10', './x' and '~/x' are paths."""
-    if "/" in name_or_path or name_or_path.startswith((".", "~")):
+    if is_path(name_or_path):
         return expand_home(name_or_path)
     return data_home() / name_or_path
 

@@ -1,7 +1,7 @@
 """The doctor: asks every host, at once and over one login each, and has the answers judged.
 
-The questions are here; what is done on a host is in `doctor_probe.py`, and what the answers mean is
-in `doctor_hosts.py` and `doctor_network.py`.
+The questions are here; what is done on a host is in `probe.py`, and what the answers mean is in
+`hosts.py` and `network.py`.
 """
 
 import ipaddress
@@ -41,6 +41,7 @@ class Purpose:
     recipe: Recipe | None = None
     run: Path | None = None
     quick: bool = False
+    """Leaves out bandwidth and the trial import of torch: two or three seconds."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,6 @@ class Diagnosis:
     sentence: str
     interfaces: dict[str, str]
     """For each host, the one its routes to the others take."""
-    run_is_shared: bool | None
-    """None where no run directory was named, or it is not known."""
 
     @property
     def problems(self) -> tuple[Row, ...]:
@@ -61,27 +60,9 @@ class Diagnosis:
         return not self.problems
 
 
-@dataclass(frozen=True)
-class QuickResult:
-    """What a launch wants to know before it starts anything."""
-
-    interfaces: dict[str, str]
-    problems: tuple[Row, ...]
-    run_is_shared: bool | None
-
-
 def check(hosts_file: HostsFile, purpose: Purpose, say: Say) -> Diagnosis:
     with Examination(hosts_file.hosts, purpose, say) as examination:
         return examination.diagnosis()
-
-
-def quick(
-    hosts_file: HostsFile, recipe: Recipe | None, run: Path | None, say: Say | None = None
-) -> QuickResult:
-    """Everything but bandwidth and a trial import of torch: two or three seconds."""
-    purpose = Purpose(recipe, run, quick=True)
-    found = check(hosts_file, purpose, say or (lambda _text: None))
-    return QuickResult(found.interfaces, found.problems, found.run_is_shared)
 
 
 def render(diagnosis: Diagnosis) -> str:
@@ -164,7 +145,7 @@ class Examination:
 
     def _ask_facts(self) -> None:
         recipe = self._purpose.recipe
-        data = _as_seen_from_here(recipe.data) if recipe else None
+        data = recipe.data if recipe else None
 
         def ask(session: Session) -> Facts:
             answer: Facts = session.ask(
@@ -276,8 +257,7 @@ class Examination:
             len(self._hosts), sizes.gradient_bytes if sizes else None, found.speeds
         )
         interfaces = {**self._own_interfaces(), **doctor_network.choose_interfaces(ways)}
-        shared = doctor_hosts.is_shared(found.seen) if found.seen else None
-        return Diagnosis(tuple(doctor_rows.merged(rows)), text, interfaces, shared)
+        return Diagnosis(tuple(doctor_rows.merged(rows)), text, interfaces)
 
     def _rows_of_hosts(self) -> list[Row]:
         found = self._found
@@ -334,10 +314,3 @@ def _is_ip(address: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _as_seen_from_here(data: str) -> str:
-    """A relative path means the same place on every host, whatever directory they start in."""
-    if ("/" in data or data.startswith(".")) and not data.startswith("~"):
-        return str(Path(data).absolute())
-    return data

@@ -14,6 +14,7 @@ _OLDEST_PYTHON = (3, 11)
 _CLOCK_FAIL_SECONDS = 1.0
 _CLOCK_WARN_SECONDS = 0.1
 _LEAST_FREE_BYTES = 1e8
+_SLOW_IMPORT_SECONDS = 10.0
 
 
 def judge_logins(found: Mapping[str, Facts], lost: Mapping[str, tuple[str, str]]) -> list[Row]:
@@ -25,7 +26,12 @@ def judge_logins(found: Mapping[str, Facts], lost: Mapping[str, tuple[str, str]]
 
 
 def judge_versions(found: Mapping[str, Facts], here: Facts) -> list[Row]:
-    return [*_python(found, here), *_torch(found, here), *_paceline(found, here)]
+    return [
+        *_python(found, here),
+        *_torch(found, here),
+        *_torch_import(found),
+        *_paceline(found, here),
+    ]
 
 
 def _python(found: Mapping[str, Facts], here: Facts) -> Iterable[Row]:
@@ -68,6 +74,28 @@ def _torch(found: Mapping[str, Facts], here: Facts) -> Iterable[Row]:
             remedy = f"the others have {most}: paceline hosts push"
             rows.append(Row(name, "torch", "fail", f"torch {version}", remedy))
     return rows or [_same(versions, "torch", "torch")]
+
+
+def _torch_import(found: Mapping[str, Facts]) -> Iterable[Row]:
+    """Every process of a run does this at its start, on all hosts at once, as here."""
+    tried = {name: facts.get("torch_import") or {} for name, facts in found.items()}
+    timed = {name: answer for name, answer in tried.items() if "seconds" in answer}
+    rows = [
+        Row(
+            name,
+            "import",
+            "warn",
+            f"importing torch takes {format_seconds(answer['seconds'])}, from {answer['path']}",
+            "put the Python environment on a local disk there: "
+            "paceline hosts push --to DIRECTORY, and 'python' in the hosts file",
+        )
+        for name, answer in timed.items()
+        if answer["seconds"] > _SLOW_IMPORT_SECONDS
+    ]
+    if rows or not timed:
+        return rows
+    longest = format_seconds(max(answer["seconds"] for answer in timed.values()))
+    return [Row(all_of(timed), "import", "ok", f"importing torch takes at most {longest}")]
 
 
 def _paceline(found: Mapping[str, Facts], here: Facts) -> Iterable[Row]:

@@ -33,7 +33,14 @@ _WAIT_SECONDS = 5.0
 _IDLE_SECONDS = 300
 _NUM_PINGS = 20
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
-_IMPORT_TORCH = "import torch; print(torch.__version__, torch.cuda.device_count())"
+_IMPORT_TORCH = """
+import json, time
+began = time.monotonic()
+import torch
+seconds = time.monotonic() - began
+found = {"version": str(torch.__version__), "num_devices": torch.cuda.device_count()}
+print(json.dumps({**found, "seconds": seconds, "path": torch.__path__[0]}))
+"""
 
 
 def facts(question: dict[str, Any]) -> dict[str, Any]:
@@ -123,8 +130,8 @@ def try_import_torch() -> dict[str, Any]:
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         return {"error": lines[-1] if lines else f"exit code {done.returncode}"}
-    version, num_devices = done.stdout.decode().split()[-2:]
-    return {"version": version, "num_devices": int(num_devices)}
+    answer: dict[str, Any] = json.loads(done.stdout.decode().splitlines()[-1])
+    return answer
 
 
 def interface_addresses() -> dict[str, str]:

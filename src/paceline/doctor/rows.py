@@ -62,7 +62,7 @@ def render(rows: Iterable[Row]) -> str:
         lines.append(f"{row.state:<4}  {row.where:<{where}}  {row.what:<{what}}  {row.found}")
         if row.remedy:
             lines.append(f"{'':<{where + what + 10}}-> {row.remedy}")
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def print_rows(rows: Iterable[Row], console: "Console") -> None:

@@ -19,6 +19,7 @@ import paceline
 from paceline.errors import UserError
 from paceline.hosts.file import Host
 from paceline.hosts.ssh import Answer, login_failure, on_all, run_on, ssh_command
+from paceline.terminal import printable
 from paceline.units import count_of, format_bytes
 
 Say = Callable[[str], None]
@@ -86,7 +87,7 @@ def push(hosts: tuple[Host, ...], order: Order, parcel: Parcel, say: Say) -> int
     failures = on_all(hosts, lambda host: _push_to(host, order, parcel))
     made = f"{order.folder}/.venv" if order.with_environment else f"{order.folder}/code"
     for host, failure in zip(hosts, failures, strict=True):
-        say(f"[{host.name}] {failure or made}")
+        say(printable(f"[{host.name}] {failure or made}"))
     if order.with_environment and not any(failures):
         say(f"for the hosts file: python: {order.folder}/.venv/bin/python")
     return sum(failure is not None for failure in failures)

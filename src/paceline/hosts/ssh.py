@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from paceline.errors import UserError
 from paceline.hosts.file import Host
+from paceline.terminal import printable
 
 EXIT_SSH_FAILED = 255
 CONNECT_SECONDS = 10
@@ -119,7 +120,7 @@ def login_failure(answer: Answer) -> UserError | None:
     """Why ssh itself could not run anything there, and what to do; None if it could."""
     if answer.code != EXIT_SSH_FAILED:
         return None
-    host, said = answer.host, answer.stderr.strip()
+    host, said = answer.host, printable(answer.stderr.strip())
     known = ((what, fix) for pattern, what, fix in _FAILURES if re.search(pattern, said, re.I))
     what, fix = next(known, ("{said}", "try by hand: {ssh}"))
     filled = {

@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import EXIT_USER_ERROR
-from paceline.launch.judge import is_second_hand
+from paceline.launch.failures import is_second_hand
+from paceline.launch.remote.joining import WAITING, importing, write_stage
 from paceline.lifetime import die_with_parent
 from paceline.machine.signals import survive
 
 _STORE_SECONDS = 60
+_JOIN_SECONDS = 86_400
+"""The launcher sees what every host does, and decides for how long it is waited for."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +58,13 @@ def main() -> None:
     die_with_parent()
     this = AgentOrder.parse(sys.argv[1])
     survive(signal.SIGTERM)  # the workers save; this process outlives them
+    _note_stage(this, importing("torch"))
     from torch.distributed import run as torchrun  # noqa: PLC0415
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
 
     logging.disable(logging.CRITICAL)  # explain() says once what torchrun says many times
     store = _serve(this)
+    _note_stage(this, WAITING)
     try:
         torchrun.main([*_signals(torchrun), *_arguments(this)])
         os._exit(0)  # interpreter shutdown with torch loaded takes a second that nobody needs
@@ -70,6 +75,11 @@ def main() -> None:
         os._exit(EXIT_USER_ERROR if failure.exitcode == EXIT_USER_ERROR else 1)
     finally:
         del store
+
+
+def _note_stage(this: AgentOrder, text: str) -> None:
+    if this.failure_file is not None:
+        write_stage(Path(this.failure_file).parent, text)
 
 
 def _serve(this: AgentOrder) -> Any:
@@ -96,7 +106,8 @@ def _arguments(this: AgentOrder) -> list[str]:
         endpoint = this.store.removeprefix("tcp://")
         meeting = [
             f"--rdzv-endpoint={endpoint}",
-            "--rdzv-conf=is_host=0,join_timeout=60,keep_alive_interval=1,keep_alive_max_attempt=3",
+            f"--rdzv-conf=is_host=0,join_timeout={_JOIN_SECONDS},read_timeout={_JOIN_SECONDS},"
+            "keep_alive_interval=1,keep_alive_max_attempt=3",
             f"--local-addr={this.address}",
         ]
     return [

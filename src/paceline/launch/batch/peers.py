@@ -14,7 +14,7 @@ from typing import Any
 
 from paceline.errors import Say
 from paceline.files import write_whole
-from paceline.launch.judge import Hang, RankState, find_hang
+from paceline.launch.hang import Hang, RankState, find_hang
 from paceline.launch.remote.host_facts import read_pulses
 from paceline.record.schema import RunDirectory
 

@@ -9,20 +9,30 @@ No torch in this process.
 import signal
 import time
 
-from paceline.doctor.examination import quick
+from paceline.doctor.examination import Purpose, check
 from paceline.doctor.rows import render
 from paceline.errors import EXIT_USER_ERROR, Say, UserError
 from paceline.hosts.file import HostsFile
 from paceline.launch.claim import Job, claim_run, next_attempt, note_end, note_launch
 from paceline.launch.remote.collect import collect
-from paceline.launch.remote.fleet import Fleet, in_order, names, sees_launcher
-from paceline.launch.remote.link import HostLink
-from paceline.launch.remote.round import Mission, Outcome, Round, Stop, least_hosts
+from paceline.launch.remote.fleet import Fleet, in_order, sees_launcher
+from paceline.launch.remote.link import HostLink, names_of
+from paceline.launch.remote.restart import (
+    Gathering,
+    History,
+    Missing,
+    Outcome,
+    decide,
+    exit_code_of,
+    why_not_gathered,
+)
+from paceline.launch.remote.round import Mission, Round, Stop, least_hosts
 from paceline.lifetime import process_started
 from paceline.machine.signals import caught_by
 from paceline.recipe import refuse_too_many_processes
 from paceline.record.checkpoints import all_checkpoints, step_of
 from paceline.record.writer import EventFile
+from paceline.terminal import printable
 
 
 def train_on_hosts(job: Job, hosts_file: HostsFile, say: Say) -> int:
@@ -50,11 +60,12 @@ class Campaign:
 
     def __init__(self, mission: Mission) -> None:
         self.mission, self.job, self.fleet = mission, mission.job, mission.fleet
-        self.stop, self.least, self.say = mission.stop, mission.least, mission.say
+        self.stop, self.guard = mission.stop, mission.job.recipe.guard
         self.number = next_attempt(mission.job.run) - 1
-        self.faults: list[Outcome] = []
-        """Since the last checkpoint that was new."""
-        self.last_saved = -1
+        self.history = History()
+
+    def say(self, text: str) -> None:
+        self.mission.say(printable(text))
 
     def run(self, started: float) -> int:
         while True:
@@ -62,35 +73,31 @@ class Campaign:
             if isinstance(members, str):
                 return self._give_up(members)
             self.number += 1
-            outcome = self._round(members, started)
-            code = self._judge(outcome)
+            code = self._judge(self._round(members, started))
             if code is not None:
                 return code
             started = time.time()
 
     def _gather(self) -> list[HostLink] | str:
         """The hosts of the next round; a sentence when there are too few of them."""
-        until = time.monotonic() + self.job.recipe.guard.return_seconds
+        until = time.monotonic() + self.guard.return_seconds
         while self.stop.asked is None:
-            ready = self.fleet.ready
-            is_here = self.job.run.exists()  # shared storage may be away for a while
-            if is_here and len(ready) >= self.least and self.fleet.look(ready):
+            ready, now = self.fleet.ready, self._gathering(time.monotonic() > until)
+            if now.run_is_there and not now.has_too_few and self.fleet.look(ready):
                 return in_order(ready)
-            if not is_here and time.monotonic() > until:
-                return f"the run directory {self.job.run.path} is gone"
-            gone = [link for link in self.fleet.links if link not in ready]
-            if len(ready) < self.least and time.monotonic() > until:
-                return (
-                    f"{names(gone)} did not come back within "
-                    f"{self.job.recipe.guard.return_seconds:.0f} s; {len(ready)} of "
-                    f"{len(self.fleet.links)} hosts are left, and hosts.min is {self.least}"
-                )
-            if all(link.is_leaving for link in gone) and len(ready) < self.least:
-                return f"{names(gone)} was told to leave, and hosts.min is {self.least}"
+            why_not = why_not_gathered(now, str(self.job.run.path), self.guard.return_seconds)
+            if why_not is not None:
+                return why_not
             self.fleet.call_back_the_lost()
             self.fleet.pump()
             self.stop.look()
         return "stopped"
+
+    def _gathering(self, is_too_late: bool) -> Gathering:
+        ready = self.fleet.ready
+        missing = [Missing(m.name, m.is_leaving) for m in self.fleet.links if m not in ready]
+        is_there = self.job.run.exists()
+        return Gathering(len(ready), missing, self.mission.least, is_there, is_too_late)
 
     def _round(self, members: list[HostLink], started: float) -> Outcome:
         events = EventFile(self.job.run.launcher_events, self.number)
@@ -109,66 +116,49 @@ class Campaign:
             self.mission.hosts_file.path,
             [m.name for m in members if not sees_launcher(m)],
         )
-        self.say(f"round {self.number}: {sum(num_procs)} processes on {names(members)}")
+        self.say(f"round {self.number}: {sum(num_procs)} processes on {names_of(members)}")
         current = Round(self.mission, self.number, members, num_procs)
         try:
             outcome = current.run(started)
         finally:
             self.fleet.end_round(self.number)
-        codes = {"finished": 0, "mistake": EXIT_USER_ERROR}
-        if self.stop.asked is not None:
-            codes["stopped"] = 128 + self.stop.asked
-        code = codes.get(outcome.kind, 1)
+        code = exit_code_of(outcome, self.stop.asked)
         events.write("exit", code=code, reason=outcome.kind, text=outcome.text)
         events.close()
         return outcome
 
     def _judge(self, outcome: Outcome) -> int | None:
         """The exit code, or None to go on with another round."""
-        if self.stop.asked is not None and outcome.kind != "finished":
-            self.say(f"stopped; {self._kept()}. Go on with:\n  {self.job.command}")
-            return 128 + self.stop.asked
-        if outcome.kind == "finished":
-            return 0
-        if outcome.kind == "mistake":
-            self.say(outcome.text)
-            return EXIT_USER_ERROR
-        if outcome.kind in ("left", "rejoin"):
-            self.say(f"{outcome.text}; {self._kept()}")
+        saved = self._newest() if outcome.kind not in ("finished", "mistake") else -1
+        if outcome.kind == "fault":
+            self.history = self.history.after(outcome, saved)
+        decision = decide(outcome, self.history, self.guard.max_restarts, self.stop.asked)
+        if decision.exit_code is None:
+            self.say(f"{decision.text}; {_kept(saved)}")
             self._let_leavers_go()
-            return None
-        return self._after_fault(outcome)
+        elif decision.exit_code == EXIT_USER_ERROR:
+            self.say(decision.text)
+        elif decision.exit_code != 0:
+            self._say_how_to_go_on(decision.text, saved)
+        return decision.exit_code
 
     def _let_leavers_go(self) -> None:
         for link in self.fleet.links:
             if link.is_leaving:
                 link.part(seconds=5)
 
-    def _after_fault(self, fault: Outcome) -> int | None:
-        saved = self._newest()
-        if saved > self.last_saved:
-            self.faults = []
-        self.last_saved = saved
-        again = fault.key is not None and any(fault.key == old.key for old in self.faults)
-        self.faults.append(fault)
-        self.say(f"fault: {fault.text}")
-        most = self.job.recipe.guard.max_restarts
-        if again:
-            return self._give_up("the same happened before at the same step", say_fault=False)
-        if len(self.faults) > most:
-            return self._give_up(f"{len(self.faults)} faults in a row without a new checkpoint")
-        self.say(f"starting again; {self._kept()}")
-        return None
-
-    def _give_up(self, why: str, say_fault: bool = True) -> int:
+    def _give_up(self, why: str) -> int:
+        """No round can start any more."""
         if self.stop.asked is not None:
-            self.say(f"stopped; {self._kept()}. Go on with:\n  {self.job.command}")
+            self._say_how_to_go_on("stopped", self._newest())
             return 128 + self.stop.asked
-        last = f" (last: {self.faults[-1].text})" if self.faults and say_fault else ""
-        self.say(f"the run ends: {why}{last}; {self._kept()}. Go on with:\n  {self.job.command}")
-        gone = [link for link in self.fleet.links if link not in self.fleet.ready]
-        left = bool(gone) and all(link.is_leaving for link in gone)
-        return 128 + signal.SIGTERM if left else 1
+        faults = self.history.faults
+        last = f" (last: {faults[-1].text})" if faults else ""
+        self._say_how_to_go_on(f"the run ends: {why}{last}", self._newest())
+        return 128 + signal.SIGTERM if self._gathering(True).all_leave else 1
+
+    def _say_how_to_go_on(self, text: str, saved: int) -> None:
+        self.say(f"{text}; {_kept(saved)}. Go on with:\n  {self.job.command}")
 
     def _newest(self) -> int:
         """The newest checkpoint anywhere, the launcher's own directory included."""
@@ -178,9 +168,9 @@ class Campaign:
         here = [step_of(path) for path in all_checkpoints(self.job.run.checkpoints)]
         return max([step for step in [*told, *here] if step is not None], default=-1)
 
-    def _kept(self) -> str:
-        newest = self._newest()
-        return f"saved at step {newest:,}" if newest >= 0 else "nothing was saved yet"
+
+def _kept(saved_step: int) -> str:
+    return f"saved at step {saved_step:,}" if saved_step >= 0 else "nothing was saved yet"
 
 
 def num_procs_on(job: Job, link: HostLink) -> int:
@@ -195,7 +185,8 @@ def refuse_too_many_known(job: Job, hosts_file: HostsFile) -> None:
 
 def examine(job: Job, hosts_file: HostsFile) -> dict[str, str]:
     """The quick part of the doctor, which names the interface between the hosts."""
-    found = quick(hosts_file, job.recipe, job.run.path)
+    purpose = Purpose(job.recipe, job.run.path, quick=True)
+    found = check(hosts_file, purpose, lambda _text: None)
     if found.problems:
         raise UserError(
             f"the run does not start, because of what is wrong with the hosts\n"

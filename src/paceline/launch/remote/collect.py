@@ -1,26 +1,37 @@
 """Bringing a run home from hosts whose run directory is their own.
 
 Checkpoints come from the host that has the newest; events of all hosts are joined, because a rank
-may have lived on several hosts in turn.
+may have lived on several hosts in turn. Everything is received aside first: a checkpoint gets its
+name here only when every byte is what its manifest says, and of the other files a transfer that
+was cut brings none. What is missing is fetched again next time.
 """
 
+import fcntl
 import json
+import os
+import re
 import shlex
 import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from paceline.errors import UserError
 from paceline.files import write_whole
 from paceline.hosts.file import Host
-from paceline.hosts.ssh import Answer, login_failure, on_all, run_on, ssh_command
+from paceline.hosts.ssh import login_failure, on_all, run_on, ssh_command
+from paceline.record import checkpoints as stored
 from paceline.record.schema import RunDirectory
 
 Say = Callable[[str], None]
 
+_CHECKPOINT = re.compile(r"step-[0-9]+")
+_ASIDE = ".collect-"
 _NOT_OURS = ("./.*", "./logs", "./launcher.log", "./launch.json", "./events/launcher.jsonl")
+_CHUNK_BYTES = 1 << 16
 
 
 def collect(run: RunDirectory, hosts: Sequence[Host], say: Say) -> None:
@@ -31,67 +42,162 @@ def collect(run: RunDirectory, hosts: Sequence[Host], say: Say) -> None:
     silent = [host.name for host, found in steps.items() if found is None]
     if silent:
         say(f"not collected, because there is no answer: {', '.join(silent)}")
-    answering = [host for host in hosts if steps[host] is not None]
+    answering = {host: found for host, found in steps.items() if found is not None}
     if not answering:
         return
-    holder = max(answering, key=lambda host: max(steps[host] or {""}, default=""))
-    for host in answering:
-        wanted = (steps[host] or set()) - _steps_here(run) if host is holder else set()
-        _fetch(run, host, sorted(wanted), everything=host is holder)
-    say(f"collected from {', '.join(host.name for host in answering)} into {run.path}")
+    with _only_one_collects(run, say):
+        incomplete = _collect_from(run, answering)
+    said = f"collected from {', '.join(host.name for host in answering)} into {run.path}"
+    if incomplete:
+        said += (
+            f", but not all of it: {', '.join(incomplete)} did not arrive whole; "
+            f"`paceline attach {run.path}` fetches what is missing"
+        )
+    say(said)
 
 
-def _steps_there(host: Host, run: RunDirectory) -> set[str] | None:
+def _collect_from(run: RunDirectory, steps: dict[Host, set[int]]) -> list[str]:
+    """Checkpoints that the newest host has, from whoever has them; then the files of all.
+
+    Returns what did not arrive whole.
+    """
+    holder = max(steps, key=lambda host: max(steps[host], default=-1))
+    missing = steps[holder] - _whole_steps_here(run)
+    for host in [holder, *(host for host in steps if host is not holder)]:
+        missing -= _fetch_checkpoints(run, host, sorted(missing & steps[host]))
+    cut = [host for host in steps if not _fetch_files(run, host, everything=host is holder)]
+    names = [stored.checkpoint_name(step) for step in sorted(missing)]
+    return [*names, *(f"the files of {host.name}" for host in cut)]
+
+
+@contextmanager
+def _only_one_collects(run: RunDirectory, say: Say) -> Iterator[None]:
+    """Whoever holds the lock may remove what a collector that was killed has left behind."""
+    with (run.path / ".collect.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another process that collects into {run.path}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        for leftover in run.path.glob(f"{_ASIDE}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        yield
+
+
+def _steps_there(host: Host, run: RunDirectory) -> set[int] | None:
     folder = shlex.quote(str(run.checkpoints))
     answer = run_on(host, ["sh", "-c", f"ls {folder} 2>/dev/null; true"])
     if login_failure(answer) is not None:
         return None
-    return {name for name in answer.stdout.split() if name.startswith("step-")}
+    names = [name for name in answer.stdout.split() if _CHECKPOINT.fullmatch(name)]
+    return {stored.step_of(Path(name)) for name in names}
 
 
-def _steps_here(run: RunDirectory) -> set[str]:
-    return {path.name for path in run.checkpoints.glob("step-*")}
+def _whole_steps_here(run: RunDirectory) -> set[int]:
+    """By size: reading gigabytes again only to see that nothing is new would take minutes."""
+    found = stored.all_checkpoints(run.checkpoints)
+    return {stored.step_of(path) for path in found if _has_all_bytes(path)}
 
 
-def _fetch(run: RunDirectory, host: Host, checkpoints: list[str], everything: bool) -> None:
-    """A tar of the run through ssh, unpacked beside the run and then moved in."""
-    excluded = [*_NOT_OURS, "./checkpoints"]
-    names = ["."] if everything else ["./events"]
-    names += [f"./checkpoints/{name}" for name in checkpoints]
-    aside = Path(tempfile.mkdtemp(prefix=".collect-", dir=run.path))
+def _has_all_bytes(checkpoint: Path) -> bool:
     try:
-        _untar(host, _tar_words(run, excluded, names[:1]), aside)
-        if checkpoints:
-            _untar(host, _tar_words(run, [], names[1:]), aside)
-        _move_in(aside, run.path)
+        files = stored.read_manifest(checkpoint)["files"]
+    except UserError:
+        return False
+    return all(
+        stored.size_damage(checkpoint / name, entry) is None for name, entry in files.items()
+    )
+
+
+@contextmanager
+def _receiving(run: RunDirectory) -> Iterator[Path]:
+    """A directory on the disk of the run, so that renaming is enough; gone afterwards."""
+    aside = Path(tempfile.mkdtemp(prefix=_ASIDE, dir=run.path))
+    try:
+        yield aside
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _tar_words(run: RunDirectory, excluded: list[str], names: list[str]) -> list[str]:
+def _fetch_checkpoints(run: RunDirectory, host: Host, steps: list[int]) -> set[int]:
+    """Those that arrived whole, which is all that a cut transfer brought before the cut."""
+    if not steps:
+        return set()
+    names = [stored.checkpoint_name(step) for step in steps]
+    with _receiving(run) as aside:
+        _receive(_tar_command(host, run, [f"./checkpoints/{name}" for name in names]), aside)
+        arrived = stored.all_checkpoints(aside / "checkpoints")
+        whole = [path for path in arrived if stored.damage(path) is None]
+        for checkpoint in whole:
+            _move_checkpoint(checkpoint, run)
+    return {stored.step_of(path) for path in whole}
+
+
+def _move_checkpoint(checkpoint: Path, run: RunDirectory) -> None:
+    """Flushed before it gets its name; a torn one of that name makes room first."""
+    for path in [*checkpoint.iterdir(), checkpoint]:
+        _flush(path)
+    run.checkpoints.mkdir(exist_ok=True)
+    target = run.checkpoints / checkpoint.name
+    if target.exists():
+        target.rename(checkpoint.with_name(f"torn-{checkpoint.name}"))
+    checkpoint.rename(target)
+    _flush(run.checkpoints)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _fetch_files(run: RunDirectory, host: Host, everything: bool) -> bool:
+    """All but checkpoints, or the events alone; False, and nothing is changed, if it was cut."""
+    excluded = [*_NOT_OURS, "./checkpoints"]
+    with _receiving(run) as aside:
+        command = _tar_command(host, run, ["." if everything else "./events"], excluded)
+        is_complete = _receive(command, aside)
+        if is_complete:
+            _move_files(aside, run.path)
+    return is_complete
+
+
+def _tar_command(
+    host: Host, run: RunDirectory, names: list[str], excluded: Sequence[str] = ()
+) -> list[str]:
     left_out = [f"--exclude={pattern}" for pattern in excluded]
-    return ["tar", "-C", str(run.path), *left_out, "--ignore-failed-read", "-cf", "-", *names]
+    tar = ["tar", "-C", str(run.path), *left_out, "--ignore-failed-read", "-cf", "-", *names]
+    return ssh_command(host, tar)
 
 
-def _untar(host: Host, words: list[str], folder: Path) -> Answer:
-    command = ssh_command(host, words)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stderr is not None  # noqa: S101
+def _receive(command: Sequence[str], folder: Path) -> bool:
+    """Unpack the tar that a command prints; whether all of it has come.
+
+    A stream that is cut between two members looks complete, so the exit code counts as well: ssh
+    then has 255, while tar has 1 for a file that grew and 2 for one that is not there (yet).
+    """
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None  # noqa: S101  (it was asked for)
         try:
             with tarfile.open(fileobj=process.stdout, mode="r|") as archive:
                 archive.extractall(folder, filter="data")
-        except tarfile.ReadError:
-            pass  # nothing there yet, or the line was cut: what is whole has arrived
-        errors = process.stderr.read().decode(errors="replace")
-    return Answer(host, process.returncode, "", errors)
+            while process.stdout.read(_CHUNK_BYTES):  # what fills up tar's last block
+                pass
+        except (tarfile.TarError, OSError):
+            process.kill()
+            return False
+    return process.returncode in (0, 1, 2)
 
 
-def _move_in(aside: Path, home: Path) -> None:
+def _move_files(aside: Path, home: Path) -> None:
     for path in sorted(aside.rglob("*")):
         target = home / path.relative_to(aside)
         if path.is_symlink():
-            target.unlink(missing_ok=True)
-            target.symlink_to(path.readlink())
+            _move_link(path, target)
         elif path.is_dir():
             target.mkdir(parents=True, exist_ok=True)
         elif path.parent.name == "events" and target.exists():
@@ -100,9 +206,19 @@ def _move_in(aside: Path, home: Path) -> None:
             path.replace(target)
 
 
+def _move_link(path: Path, target: Path) -> None:
+    """`best` must not point to a checkpoint that has not arrived."""
+    if (target.parent / path.readlink()).exists():
+        path.replace(target)
+
+
 def join_events(ours: Path, theirs: Path) -> None:
-    """Lines of both, each once, by time: a rank's attempts may be spread over hosts."""
-    lines = {*ours.read_bytes().splitlines(), *theirs.read_bytes().splitlines()}
+    """Lines of both, each once, by time: a rank's attempts may be spread over hosts.
+
+    A line of theirs without its end is still being written; it comes whole the next time.
+    """
+    complete = theirs.read_bytes().rpartition(b"\n")[0]
+    lines = {*ours.read_bytes().splitlines(), *complete.splitlines()}
     write_whole(ours, b"".join(line + b"\n" for line in sorted(lines, key=_time_of)))
 
 

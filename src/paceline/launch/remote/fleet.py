@@ -8,9 +8,10 @@ from typing import Any
 
 from paceline.errors import Say, UserError
 from paceline.hosts.file import Host
-from paceline.launch.judge import RankState
-from paceline.launch.remote.link import HostLink, Message, is_goodbye, names_of
+from paceline.launch.hang import RankState
+from paceline.launch.remote.link import HostLink, Message, is_goodbye
 from paceline.record.schema import RunDirectory
+from paceline.terminal import printable
 
 LAUNCHER = "@launcher"
 """Marks the run directory of the launcher; no host can be called that."""
@@ -32,7 +33,7 @@ class HostLog:
         try:
             self._path.parent.mkdir(exist_ok=True)
             with self._path.open("a", encoding="utf-8") as file:
-                file.write(f"{stamp} {text}\n")
+                file.write(f"{stamp} {printable(text)}\n")
         except OSError:
             return
 
@@ -125,7 +126,7 @@ class Fleet:
 
     def note(self, link: HostLink, text: str) -> None:
         self._logs[link.name].write(text)
-        self._say(f"[{link.name}] {text}")
+        self._say(printable(f"[{link.name}] {text}"))
 
     def wait(
         self, links: Sequence[HostLink], done: Callable[[HostLink], bool], most: float
@@ -194,7 +195,3 @@ def savers_among(links: Sequence[HostLink]) -> list[HostLink]:
 
 def sees_launcher(link: HostLink) -> bool:
     return LAUNCHER in (link.looked or {}).get("tokens", [])
-
-
-def names(links: Sequence[HostLink]) -> str:
-    return names_of(links)

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from paceline.hosts.file import Host
 from paceline.hosts.ssh import Answer, by_hand, login_failure, ssh_command
+from paceline.terminal import printable
 
 Message = dict[str, Any]
 PING_SECONDS = 2.0
@@ -39,6 +40,8 @@ class HostLink:
     looked: Message | None = None
     port: int | None = None
     beats: list[Message] = field(default_factory=list)
+    stage: Message | None = None
+    """What the host does before all its workers tell where they are."""
     exit: Message | None = None
     round_over: int = 0
     complaints: list[str] = field(default_factory=list)
@@ -113,7 +116,7 @@ class HostLink:
         elif kind == "listening":
             self.port = message["port"]
         elif kind == "pulse":
-            self.beats = message["beats"]
+            self.beats, self.stage = message["beats"], message["stage"]
         elif kind == "exited":
             self.exit, self.beats = message, message["beats"]
         elif kind == "round_over":
@@ -151,7 +154,7 @@ class HostLink:
 
     def why_not(self) -> tuple[str, str]:
         """What is wrong and what to do, when no supervisor has answered."""
-        text = "\n".join(self.complaints).strip()
+        text = printable("\n".join(self.complaints).strip())
         if "No module named" in text or "not found" in text or "No such file" in text:
             return (
                 f"{self.name}: Paceline does not start there with {self.host.python} ({text})",

@@ -10,9 +10,12 @@ from paceline import config
 from paceline.errors import Say
 from paceline.hosts.file import HostsFile
 from paceline.launch.claim import Job
-from paceline.launch.judge import Failure, RankState, find_hang, root_cause
-from paceline.launch.remote.fleet import Fleet, names, savers_among, states_of
-from paceline.launch.remote.link import HostLink
+from paceline.launch.failures import Failure, root_cause
+from paceline.launch.hang import RankState, find_hang
+from paceline.launch.remote.fleet import Fleet, savers_among, states_of
+from paceline.launch.remote.joining import HostStage, LateNews, find_end_of_patience
+from paceline.launch.remote.link import HostLink, names_of
+from paceline.launch.remote.restart import Outcome
 from paceline.order import HostPrice, WorkerOrder
 from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER
 
@@ -30,17 +33,6 @@ _PASSED_ON = (
     "OMP_NUM_THREADS",
     "CUDA_VISIBLE_DEVICES",
 )
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a round ended."""
-
-    kind: str
-    """finished, stopped, mistake, fault, left (a host was told to go) or rejoin."""
-    text: str = ""
-    key: Any = None
-    """Equal for two faults that are the same one."""
 
 
 class Stop:
@@ -102,6 +94,9 @@ class Round:
         self._slowest_step_seconds = 0.0
         self._last_step = (0, time.monotonic())
         self._is_stepping = True
+        self._began = time.monotonic()
+        self._have_joined = False
+        self._late_news = LateNews(self.job.recipe.guard.join_seconds)
 
     def run(self, started: float) -> Outcome:
         problem = self._start(started)
@@ -120,7 +115,7 @@ class Round:
             return Outcome("fault", f"{first.name} does not answer at the start of a round")
         savers = savers_among(self.members)
         for position, link in enumerate(self.members):
-            link.exit, link.beats = None, []
+            link.exit, link.beats, link.stage = None, [], None
             link.send(
                 do="start",
                 round=self.number,
@@ -170,15 +165,13 @@ class Round:
 
     def _ended(self) -> Outcome | None:
         """By itself: all done, or somebody failed."""
-        exits = [link.exit for link in self.members]
-        if any(exit is not None and exit["code"] != 0 for exit in exits):
+        if any(_has_failed(link) for link in self.members):
             return self._failed()
-        lost = [link for link in self.members if not link.is_ready and link.exit is None]
+        running = [link for link in self.members if link.exit is None]
+        lost = [link for link in running if not link.is_ready]
         if lost and not self._is_over():
             return self._lost(lost)
-        if all(exit is not None for exit in exits) or (lost and self._is_over()):
-            return self._all_done()
-        return None
+        return self._all_done() if lost or not running else None
 
     def _is_over(self) -> bool:
         """The first process has ended as it should, with everything saved."""
@@ -195,7 +188,7 @@ class Round:
         if leavers and self.stop.asked is None:
             for link in leavers:
                 link.is_leaving = True
-            return Outcome("left", f"{names(leavers)} was told to leave (SIGTERM)")
+            return Outcome("left", f"{names_of(leavers)} was told to leave (SIGTERM)")
         return Outcome("stopped")
 
     def _leavers(self, states: list[RankState]) -> list[HostLink]:
@@ -234,12 +227,15 @@ class Round:
 
     def _lost(self, lost: list[HostLink]) -> Outcome:
         places = "; ".join(state.place for state in states_of(lost))
-        return Outcome("fault", f"lost {names(lost)}" + (f" ({places})" if places else ""))
+        return Outcome("fault", f"lost {names_of(lost)}" + (f" ({places})" if places else ""))
 
     def _must_end(self) -> Outcome | None:
         """Because the user wants it, a process hangs, or a host has come back."""
         if self.stop.at_once:
             return Outcome("stopped")
+        self._have_joined |= all(_has_joined(link) for link in self.members)
+        if not self._have_joined:
+            return Outcome("stopped") if self.stop.asked is not None else self._judge_joining()
         if self.stop.asked is not None and not self._told_to_stop:
             self._tell_to_stop()
         hang = find_hang(
@@ -249,6 +245,17 @@ class Round:
             return self._end_hang(hang.text)
         self._take_in_returned()
         return None
+
+    def _judge_joining(self) -> Outcome | None:
+        """Nobody trains before all are there, so there is nothing to save or to lose yet."""
+        waited, join_seconds = time.monotonic() - self._began, self.job.recipe.guard.join_seconds
+        starting = [link for link in self.members if not _has_joined(link)]
+        stages = [HostStage.of(link.name, link.stage, waited) for link in starting]
+        news = self._late_news.about(stages, waited)
+        if news is not None:
+            self.mission.say(news)
+        end = find_end_of_patience(stages, waited, join_seconds)
+        return Outcome("fault", end.text, ("join", end.hosts)) if end else None
 
     def _tell_to_stop(self) -> None:
         self._told_to_stop = True
@@ -275,8 +282,13 @@ class Round:
             if link not in self.members and time.monotonic() - link.since > _SETTLED_SECONDS
         ]
         if back and self._last_step[0] > 0:
-            self._rejoining = f"{names(back)} is back and joins"
+            self._rejoining = f"{names_of(back)} is back and joins"
             self._tell_to_stop()
+
+
+def _has_joined(link: HostLink) -> bool:
+    """All its workers have told where they are."""
+    return bool(link.beats) and link.stage is None
 
 
 def _has_failed(link: HostLink) -> bool:

@@ -34,6 +34,7 @@ from paceline.launch.remote.host_facts import (
     read_pulses,
     tokens_in,
 )
+from paceline.launch.remote.joining import StageWatch
 from paceline.launch.scratch import scratch_directory
 from paceline.machine.cores import num_cores
 from paceline.machine.devices import num_procs_here
@@ -58,6 +59,9 @@ class Supervisor:
         self._folder = scratch / "round"
         self._listener: socket.socket | None = None
         self._agent: subprocess.Popen[str] | None = None
+        self._stages: StageWatch | None = None
+        """None from when on all workers here tell where they are."""
+        self._num_procs = 0
         self._round = 0
         self._kills_before = num_out_of_memory_kills()
         self._token = self.run / f".host-{hello['token']}-{hello['name']}"
@@ -137,6 +141,7 @@ class Supervisor:
             errors="replace",
             start_new_session=True,
         )
+        self._stages, self._num_procs = StageWatch(self._folder, self._agent.pid), this.num_procs
         if self._listener is not None:
             self._listener.close()
             self._listener = None
@@ -190,7 +195,10 @@ class Supervisor:
 
     def pulse(self) -> None:
         beats = [{**beat, "silent_seconds": age} for beat, age in read_pulses(self._folder)]
-        self.answer("pulse", round=self._round, beats=beats)
+        if len(beats) >= self._num_procs:
+            self._stages = None
+        stage = self._stages.look() if self._stages else None
+        self.answer("pulse", round=self._round, beats=beats, stage=stage)
 
     def ask_stop(self) -> None:
         for process in self._workers():

@@ -60,7 +60,9 @@ class AugmentSettings(Section):
 class Cifar10Recipe(Recipe):
     """Image classification on CIFAR-10 or its stand-in."""
 
-    data: str = setting("cifar10", "prepared data: a directory, or a name under the data cache")
+    data: str = setting(
+        "cifar10", "prepared data: a directory, or a name under the data cache", path="or name"
+    )
     model: Cifar10Model = setting(Cifar10Model(), "the network", fixed=True)
     batch: BatchSettings = setting(..., "how many pictures make a step")
     augment: AugmentSettings = setting(AugmentSettings(), "changes to training pictures")

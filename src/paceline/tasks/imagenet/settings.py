@@ -16,6 +16,7 @@ class ImagenetModel(Section):
         None,
         "fine-tuning: begin with the weights of a run, a checkpoint or a .safetensors file; "
         "the last layer starts anew where the number of classes differs",
+        path=True,
     )
 
 
@@ -56,7 +57,9 @@ class InputSettings(Section):
 class ImagenetRecipe(Recipe):
     """Image classification on ILSVRC 2012, its stand-in, or any tree of class folders."""
 
-    data: str = setting("imagenet", "prepared data: a directory, or a name under the data cache")
+    data: str = setting(
+        "imagenet", "prepared data: a directory, or a name under the data cache", path="or name"
+    )
     model: ImagenetModel = setting(ImagenetModel(), "the network", fixed=True)
     batch: BatchSettings = setting(..., "how many pictures make a step")
     augment: PhotoAugmentSettings = setting(PhotoAugmentSettings(), "changes to training pictures")

@@ -38,7 +38,9 @@ class DecodeSettings(Section):
 class NmtRecipe(Recipe):
     """Translation with an encoder-decoder Transformer."""
 
-    data: str = setting("nmt", "prepared data: a directory, or a name under the data cache")
+    data: str = setting(
+        "nmt", "prepared data: a directory, or a name under the data cache", path="or name"
+    )
     model: TransformerModel = setting(TransformerModel(), "the network", fixed=True)
     batch: TextBatchSettings = setting(..., "how many target tokens or sentences make a step")
     max_length: int = setting(

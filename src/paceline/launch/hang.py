@@ -1,15 +1,9 @@
-"""Judgements about a world from what its processes tell: who hangs, who failed first, and why.
+"""Who hangs: judged from what the processes of a world tell. Pure functions of plain data."""
 
-Pure functions of plain data.
-"""
-
-import re
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.errors import EXIT_USER_ERROR
 from paceline.record.schema import (
     CHECKPOINT,
     COMPUTE,
@@ -32,20 +26,6 @@ _STARTING_SECONDS = 120.0
 """Imports hold the interpreter for seconds on a busy machine."""
 
 _STEP_PHASES = (INPUT, COMPUTE, NETWORK, OPTIMIZER)
-
-_SECOND_HAND = (
-    "connection closed by peer",
-    "connection reset",
-    "broken pipe",
-    "timed out waiting",
-    "connection refused",
-    "socket",
-    "application timeout",
-    "distnetworkerror",
-    "rendezvous",
-    "ended silently",
-)
-"""What a process says whose neighbour failed."""
 
 
 @dataclass(frozen=True)
@@ -125,61 +105,3 @@ def _limit(state: RankState, hang_seconds: float, slowest_step_seconds: float) -
 
 def _places(states: Sequence[RankState]) -> str:
     return "; ".join(state.place for state in states)
-
-
-@dataclass(frozen=True)
-class Failure:
-    """How the processes of one host ended."""
-
-    host: str
-    rank: int | None
-    exit_code: int
-    message: str
-    memory_kills: int = 0
-    state: RankState | None = None
-
-    @property
-    def is_mistake(self) -> bool:
-        """The user's to put right: trying again would fail again."""
-        return self.exit_code == EXIT_USER_ERROR
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """Equal for failures that trying again will not cure."""
-        step = self.state.step if self.state else None
-        last_line = self.message.strip().rpartition("\n")[2]
-        without_numbers = re.sub(r"0x[0-9a-f]+|[0-9]+", "#", last_line)  # of processes, addresses
-        return self.rank, self.exit_code, step, without_numbers
-
-    @property
-    def text(self) -> str:
-        who = f"rank {self.rank} on {self.host}" if self.rank is not None else self.host
-        where = f" in {self.state.phase} at step {self.state.step:,}" if self.state else ""
-        if self.exit_code < 0:
-            name = signal.Signals(-self.exit_code).name
-            return f"{who} was killed by {name}{where}{self._out_of_memory()}"
-        return f"{who} failed{where}\n{self.message}".rstrip()
-
-    def _out_of_memory(self) -> str:
-        if self.exit_code != -signal.SIGKILL:
-            return ""
-        remedy = "lower batch.micro, or start fewer processes on that host"
-        if self.memory_kills:
-            return f": the host is out of memory; {remedy}"
-        return f" (by hand, or by a kernel that is out of memory: then {remedy})"
-
-
-def is_second_hand(message: str) -> bool:
-    """Whether a process failed because another one was gone."""
-    said = message.lower()
-    return any(words in said for words in _SECOND_HAND)
-
-
-def root_cause(failures: Sequence[Failure]) -> Failure:
-    """The first that is not merely the echo of another one's end."""
-
-    def order(failure: Failure) -> tuple[bool, bool, bool]:
-        echo = failure.exit_code > 0 and is_second_hand(failure.message)
-        return (not failure.is_mistake, echo, failure.exit_code >= 0)
-
-    return min(failures, key=order)
