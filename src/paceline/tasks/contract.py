@@ -95,3 +95,12 @@ class ReadsAhead(Protocol):
 
     def on_device(self, batch: Any) -> Any:
         """A filled micro-batch, ready for `loss`."""
+
+
+@runtime_checkable
+class DescribesData(Protocol):
+    """A workload that knows of its data what the card does not say."""
+
+    def data_facts(self) -> dict[str, dict[str, Any]]:
+        """Facts by name, recorded with the beginning of every attempt, e.g. `left_out`; one that
+        has a `text` is also shown when training starts."""

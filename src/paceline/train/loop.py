@@ -10,7 +10,7 @@ from paceline.recipe import Recipe
 from paceline.record.checkpoints import checkpoint_name
 from paceline.record.schema import CHECKPOINT, EVALUATE, INPUT, NETWORK, RunDirectory
 from paceline.schedule import batch_scale, rate_at
-from paceline.tasks.contract import Workload
+from paceline.tasks.contract import DescribesData, Workload
 from paceline.train.finetune import begin
 from paceline.train.guard import lost, watch_loss
 from paceline.train.input import Input
@@ -153,6 +153,7 @@ class Trainer:
         place = find_place(self.world)
         facts = {
             **place.facts(),
+            **self._describe_data(),
             "flops_per_unit": self._count_flops(),
             "peak_flops": measure_peak(self.world.device, self.recipe.precision),
         }
@@ -169,6 +170,15 @@ class Trainer:
         )
         self.input.start(self.state.progress, self.recipe.steps)
         return {**facts, "loader_workers": self.input.num_workers}
+
+    def _describe_data(self) -> dict[str, Any]:
+        if not isinstance(self.workload, DescribesData):
+            return {}
+        facts = self.workload.data_facts()
+        for fact in facts.values():
+            if self.world.is_first and "text" in fact:
+                self.recorder.note("note", step=self.state.progress.step, text=fact["text"])
+        return facts
 
     def _count_flops(self) -> float | None:
         """By the first process for all."""
