@@ -4,8 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+from paceline import recipe
 from paceline.tasks.nmt.preparation import prepare as nmt
+from paceline.tasks.nmt.settings import NmtRecipe
+from paceline.tasks.nmt.task import Nmt
 from tests.conftest import CommandLine
 
 
@@ -78,3 +82,32 @@ def test_a_vocabulary_of_another_size_is_refused(paceline: CommandLine, sentence
     result = paceline("train", "nmt-tiny", f"data={sentences}", "--run", "runs/a")
     assert result.returncode == 2
     assert "set model.vocab_size=1000" in result.stderr
+
+
+def test_pairs_that_are_too_long_are_counted_said_once_and_recorded(
+    paceline: CommandLine, sentences: Path
+) -> None:
+    pairs = nmt.open_split(sentences, "train")
+    longest = [max(len(pairs.source(n)), len(pairs.target(n))) for n in range(len(pairs))]
+    limit = sorted(longest)[1500]
+    num = sum(length > limit for length in longest)
+    assert 0 < num < 500
+    words = [*settings(sentences), "steps=1", "evaluate.every_steps=null", f"max_length={limit}"]
+    result = paceline("train", "nmt-tiny", *words, "--run", "runs/a", "--procs", "2")
+    assert result.returncode == 0, result.stderr
+    text = f"{num:,} of 2,000 pairs ({num / 2000:.1%}) are longer than max_length={limit} pieces"
+    assert result.stderr.count(f"{text} and are left out\n") == 1
+    lines = (paceline.cwd / "runs/a/events/rank-00000.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    (begin,) = [event for event in events if event["kind"] == "begin"]
+    assert (begin["left_out"]["num"], begin["left_out"]["of"]) == (num, 2000)
+    assert [event["kind"] for event in events if text in event.get("text", "")] == ["note"]
+
+
+def test_where_no_pair_is_too_long_nothing_is_said_and_none_is_recorded(
+    sentences: Path,
+) -> None:
+    loaded = recipe.load("nmt-tiny", [*settings(sentences), "max_length=500"])
+    assert isinstance(loaded, NmtRecipe)
+    facts = Nmt(loaded, torch.device("cpu")).data_facts()
+    assert facts == {"left_out": {"num": 0, "of": 2000}}

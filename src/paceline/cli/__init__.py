@@ -12,7 +12,6 @@ from paceline import __version__
 from paceline.arguments import Parser
 from paceline.cli import data, hosts, jobs, live, read, train
 from paceline.errors import EXIT_USER_ERROR, UserError
-from paceline.files import disk_problem
 from paceline.task_finder import find_task, task_names
 from paceline.terminal import say_on_stderr
 
@@ -72,9 +71,19 @@ def parse(words: list[str]) -> argparse.Namespace:
     return arguments
 
 
+def refuse_windows() -> None:
+    """Before any verb imports what Windows lacks (fcntl, for one)."""
+    if sys.platform == "win32":
+        raise UserError(
+            "Paceline runs on Linux and macOS, not on Windows itself",
+            "use WSL, the Linux in Windows: run `wsl --install`, and install Paceline in there",
+        )
+
+
 def main() -> None:
-    arguments = parse(sys.argv[1:])
     try:
+        refuse_windows()
+        arguments = parse(sys.argv[1:])
         code = arguments.call(arguments)
     except UserError as error:
         say_on_stderr(str(error))
@@ -86,9 +95,11 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except OSError as error:
+        from paceline.files import disk_problem
+
         problem = disk_problem(error)
         if problem is None:
             raise
-        print(problem, file=sys.stderr)
+        say_on_stderr(str(problem))
         code = EXIT_USER_ERROR
     sys.exit(code)

@@ -4,7 +4,7 @@ Every event is one JSON line with `kind`, `time` (seconds since 1970) and `attem
 
 - `begin`: an attempt of a rank entered the loop at `step`; `phases` holds its start-up.
 - `steps`: since the last such line `num_steps` steps were done, up to `step`.
-- `score`, `checkpoint`, `restored`, `warning`: something happened at `step`.
+- `score`, `checkpoint`, `restored`, `warning`, `note`: something happened at `step`.
 - `end`: the attempt left the loop; `reason` says why.
 - `input`: how many threads read ahead (`loader_workers`) and why; `units_per_second_loader` and
   `units_per_second_model` are what they give and what the model could take, over the world.
@@ -12,7 +12,8 @@ Every event is one JSON line with `kind`, `time` (seconds since 1970) and `attem
   interface, devices), with all counters as differences. `step` is the last step by then.
 
 `begin` also says where the rank runs (`host`, `interface`, `num_hosts`), `flops_per_unit` of
-forward and backward, and `peak_flops`, what a plain product of matrices reached in that process.
+forward and backward, and `peak_flops`, what a plain product of matrices reached in that process;
+for text also `left_out`: `num` of the training pairs, `of` so many, that are longer than allowed.
 `steps` also holds `reduced_bytes` (gradients this rank gave to the all-reduce),
 `collective_bytes` (by kind of collective, gradients included), and its `slowest_step`.
 A `score` of the split "train" is the measure of validation on a fixed part of training data.

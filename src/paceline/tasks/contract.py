@@ -132,6 +132,11 @@ class Task(ABC):
         """Copy into the run what using its weights later takes besides them."""
         return
 
+    def data_facts(self) -> dict[str, dict[str, Any]]:
+        """What the data's card does not say, by name, recorded with the beginning of every attempt,
+        e.g. `left_out`; a fact with a `text` is also shown when training starts."""
+        return {}
+
     @property
     def start_from(self) -> str | None:
         """Fine-tuning: the run, checkpoint or file whose weights a new run begins with."""

@@ -92,6 +92,7 @@ class Attempt:
         facts = {
             **self.describe_state(),
             **place.facts(),
+            **self._describe_data(),
             "flops_per_unit": self._count_flops(),
             "peak_flops": measure_peak(self.world.device, self.recipe.precision),
         }
@@ -140,6 +141,13 @@ class Attempt:
             "gradient_bytes": sum(p.numel() * p.element_size() for p in parameters),
             "micro_batches_per_step": self.task.micro_batches_per_step(self.world.size),
         }
+
+    def _describe_data(self) -> dict[str, Any]:
+        facts = self.task.data_facts()
+        for fact in facts.values():
+            if self.world.is_first and "text" in fact:
+                self.recorder.note("note", step=self.state.progress.step, text=fact["text"])
+        return facts
 
     def _count_flops(self) -> float | None:
         """By the first process for all."""

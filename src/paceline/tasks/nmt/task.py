@@ -72,9 +72,16 @@ class Nmt(Task):
             )
         return usable
 
-    @property
-    def num_left_out(self) -> int:
-        return len(self.train) - len(self._usable)
+    def data_facts(self) -> dict[str, dict[str, Any]]:
+        """How many training pairs `max_length` leaves out."""
+        num, of = len(self.train) - len(self._usable), len(self.train)
+        fact: dict[str, Any] = {"num": num, "of": of}
+        if num:
+            fact["text"] = (
+                f"{num:,} of {of:,} pairs ({num / of:.1%}) are longer than "
+                f"max_length={self.recipe.max_length} pieces and are left out"
+            )
+        return {"left_out": fact}
 
     def build_model(self) -> nn.Module:
         torch.manual_seed(self.recipe.seed)
