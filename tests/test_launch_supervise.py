@@ -1,9 +1,11 @@
 """The process that stands for a run on a host, spoken to as the launcher does, without ssh."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,15 @@ class Line:
 
     def __init__(self, run: Path, name: str = "a", silence_seconds: float = 30) -> None:
         words = [sys.executable, "-m", "paceline.launch.remote.supervisor", name, str(run)]
+        self.temporary = run.parent / f"tmp-{name}"
+        self.temporary.mkdir(exist_ok=True)
         self.process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env={**os.environ, "TMPDIR": str(self.temporary)},
         )
         hello = {"name": name, "address": ADDRESS, "run": str(run), "token": "t"}
         self.say(**hello, silence_seconds=silence_seconds)
@@ -77,6 +86,7 @@ def test_it_ends_and_leaves_nothing_when_its_line_is_closed(tmp_path: Path) -> N
     line.close()
     assert line.process.returncode == 0
     assert not list((tmp_path / "run").iterdir())
+    assert not list(line.temporary.iterdir())
 
 
 def test_it_ends_when_the_launcher_falls_silent(tmp_path: Path) -> None:
@@ -97,3 +107,15 @@ def test_a_new_one_ends_an_earlier_one_of_the_same_host_and_run(tmp_path: Path) 
     assert psutil.pid_exists(other.process.pid)
     for line in (first, second, other):
         line.close()
+
+
+def test_one_that_is_killed_leaves_nothing_in_the_temporary_directory(tmp_path: Path) -> None:
+    line = Line(tmp_path / "run")
+    line.hear("hello")
+    assert list(line.temporary.iterdir())
+    line.process.kill()
+    line.close()
+    until = time.monotonic() + 20
+    while any(line.temporary.iterdir()) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not list(line.temporary.iterdir())

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from paceline.order import WorkerOrder
 from paceline.record.checkpoints import choose, read_manifest
 from paceline.record.reader import Event, read_events
 from paceline.record.schema import RunDirectory
@@ -134,8 +135,10 @@ class RemoteRun:
             except psutil.Error:
                 continue
             line = " ".join(command)
-            here = variables.get("PACELINE_HOST") == host or f"supervise {host}" in line
-            if here and module in line and str(self.run.path) in line and "ssh" not in command[0]:
+            if module not in line or str(self.run.path) not in line or "ssh" in command[0]:
+                continue
+            ordered = WorkerOrder.from_environment(variables).host
+            if ordered == host or f"remote.supervisor {host}" in line:
                 found.append(process)
         return found
 

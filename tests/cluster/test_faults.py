@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from paceline.order import WorkerOrder
 from tests.cluster.conftest import PracticeLab
 from tests.cluster.remote_run import RemoteRun, Start, weights
 from tests.cluster.test_doctor import python_that_says, slow_import
@@ -181,7 +182,7 @@ def kill_at_once(run: RemoteRun, host: str) -> None:
     known = run.said.count("was killed by SIGKILL")
     run.wait_for(lambda: bool(run.processes(host, "paceline.train.worker")))
     worker = run.worker(host)
-    pulses = Path(worker.environ()["PACELINE_PULSE"])
+    pulses = Path(WorkerOrder.from_environment(worker.environ()).pulse_directory or "")
     run.wait_for(lambda: bool(list(pulses.glob("rank-*.json"))))
     worker.kill()
     run.wait_for(lambda: run.said.count("was killed by SIGKILL") > known)

@@ -19,10 +19,13 @@ from pathlib import Path
 _LOCK = ".lock"
 _NEW = "paceline-new-"
 
-# Workers die with their launcher, but perhaps a moment after it, and may write meanwhile.
+# Workers die with their launcher, but perhaps a moment after it, and may write meanwhile. torch
+# makes a directory for compiled code as soon as it is imported; `compile: true` fills it, and then
+# it stays, because it saves the next start minutes.
 _REMOVE_AT_THE_END = """
 cat > /dev/null
 for try in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$0" && break; sleep 0.3; done
+rmdir -- "${0%/*}"/torchinductor_*
 """
 
 
