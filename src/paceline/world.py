@@ -8,7 +8,7 @@ import inspect
 import json
 import os
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -28,26 +28,11 @@ _KEEP_BUFFERS: dict[str, Any] = {
 }
 
 
-class Traffic:
-    """Bytes this process has given to collectives since they were last taken, by kind."""
-
-    def __init__(self) -> None:
-        self._bytes: dict[str, int] = {}
-
-    def add(self, kind: str, tensor: torch.Tensor) -> None:
-        self._bytes[kind] = self._bytes.get(kind, 0) + tensor.numel() * tensor.element_size()
-
-    def take(self) -> dict[str, int]:
-        taken, self._bytes = self._bytes, {}
-        return taken
-
-
 @dataclass(frozen=True)
 class World:
     rank: int
     size: int
     device: torch.device
-    traffic: Traffic = field(default_factory=Traffic, compare=False, repr=False)
 
     @property
     def is_first(self) -> bool:
@@ -63,7 +48,6 @@ class World:
     def add_up(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over all processes, in place."""
         if self.size > 1:
-            self.traffic.add("all_reduce", values)
             dist.all_reduce(values)
         return values
 
@@ -72,14 +56,12 @@ class World:
         if self.size == 1:
             return flags
         values = torch.tensor(flags, dtype=torch.int32)
-        self.traffic.add("all_reduce", values)
         dist.all_reduce(values, op=dist.ReduceOp.MAX)
         return [bool(value) for value in values.tolist()]
 
     def send_tensor(self, tensor: torch.Tensor) -> None:
         """Give every process the first one's values, in place."""
         if self.size > 1:
-            self.traffic.add("broadcast", tensor)
             dist.broadcast(tensor, src=0)
 
     def send_value(self, value: Any) -> Any:
@@ -92,7 +74,6 @@ class World:
         buffer = torch.zeros(int(length), dtype=torch.uint8)
         if self.is_first:
             buffer.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
-        self.traffic.add("broadcast", buffer)
         dist.broadcast(buffer, src=0)
         return json.loads(buffer.numpy().tobytes())
 
@@ -106,7 +87,6 @@ class World:
         longest = max(int(length) for length in lengths)
         padded = torch.nn.functional.pad(data, (0, longest - len(data)))
         parts = [torch.empty_like(padded) for _ in range(self.size)]
-        self.traffic.add("all_gather", padded)
         dist.all_gather(parts, padded)
         sizes = [int(length) for length in lengths]
         return [json.loads(p[:n].numpy().tobytes()) for p, n in zip(parts, sizes, strict=True)]

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from paceline.record.checkpoints import choose, read_manifest
-from paceline.record.reader import Event, read_events
+from paceline.record.events import Event, read_events
 from paceline.record.schema import RunDirectory
 
 SETTINGS = [

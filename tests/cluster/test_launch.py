@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.record.reader import read_story
 from paceline.record.schema import RunDirectory
+from paceline.record.story import read_story
 from tests.cluster.conftest import PracticeLab
 from tests.cluster.remote_run import RemoteRun, Start, environment, weights, words
 

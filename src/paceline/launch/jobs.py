@@ -18,7 +18,8 @@ from paceline.errors import UserError
 from paceline.hosts.file import load_hosts
 from paceline.launch.remote.collect import collect
 from paceline.record.checkpoints import all_checkpoints, step_of
-from paceline.record.reader import is_being_trained, read_events, require_run
+from paceline.record.directory import is_being_trained, read_launch, require_run
+from paceline.record.events import parse_events, read_events
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import prepare_directory, write_file
 
@@ -46,15 +47,7 @@ def note_launch(run: RunDirectory, hosts_file: Path | None, away: list[str]) -> 
 
 
 def note_end(run: RunDirectory, code: int) -> None:
-    write_file(run.launch, json.dumps({**launch_facts(run), "code": code}) + "\n")
-
-
-def launch_facts(run: RunDirectory) -> dict[str, Any]:
-    try:
-        facts = json.loads(run.launch.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
+    write_file(run.launch, json.dumps({**read_launch(run), "code": code}) + "\n")
 
 
 def detach(words: list[str], run: RunDirectory, say: Say) -> int:
@@ -114,12 +107,12 @@ def attach(run_path: Path, show: Callable[[str], None], say: Say) -> int:
                 show(line.decode(errors="replace").rstrip("\n"))
             time.sleep(0.3 if alive else 0)
     exits = [e for e in read_events(run.launcher_events) if e["kind"] == "exit"]
-    known = launch_facts(run).get("code", exits[-1]["code"] if exits else 1)
+    known = read_launch(run).get("code", exits[-1]["code"] if exits else 1)
     return 1 if known is None else int(known)
 
 
 def _collect_away(run: RunDirectory, say: Say) -> None:
-    facts = launch_facts(run)
+    facts = read_launch(run)
     wanted = set(facts.get("collect_from") or [])
     if not wanted or not facts.get("hosts_file"):
         return
@@ -133,7 +126,7 @@ def stop(run_path: Path, say: Say) -> int:
     if not is_being_trained(run):
         say(f"{run.path} is not being trained")
         return 0
-    facts = launch_facts(run)
+    facts = read_launch(run)
     pid = facts.get("pid")
     if pid is not None and facts.get("hostname") == socket.gethostname() and psutil.pid_exists(pid):
         os.kill(pid, signal.SIGTERM)
@@ -177,7 +170,7 @@ def list_runs(here: Path) -> list[RunState]:
 
 
 def describe(run: RunDirectory) -> RunState:
-    last = _last_steps(run)
+    last = _last_step(run)
     exits = [e for e in read_events(run.launcher_events) if e["kind"] in ("exit", "launch")]
     age = time.time() - max((p.stat().st_mtime for p in run.events.glob("*.jsonl")), default=0.0)
     return RunState(run.path, _state(run, exits), last, _total_steps(run), max(age, 0.0))
@@ -194,14 +187,10 @@ def _state(run: RunDirectory, exits: list[dict[str, Any]]) -> str:
     return "stopped" if last["code"] >= 128 or last.get("reason") == "stopped" else "failed"
 
 
-def _last_steps(run: RunDirectory) -> int:
+def _last_step(run: RunDirectory) -> int:
     """From the end of the file: a long run's events are many."""
-    for line in _lines_backwards(run.rank_events(0)):
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict) and event.get("kind") in ("steps", "begin", "end"):
+    for event in parse_events(_lines_backwards(run.rank_events(0))):
+        if event["kind"] in ("steps", "begin", "end") and "step" in event:
             return int(event["step"])
     return 0
 

@@ -27,7 +27,8 @@ from paceline.lifetime import process_started
 from paceline.machine.tuning import num_cores, speed_environment
 from paceline.recipe import Recipe, read_settings, refuse_meaningless_change
 from paceline.record.checkpoints import all_checkpoints, step_of
-from paceline.record.reader import read_events
+from paceline.record.directory import refuse_newer
+from paceline.record.events import read_events
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile, prepare_directory, write_file
 
@@ -94,6 +95,7 @@ def only_one(run: RunDirectory) -> Iterator[None]:
 def settle_recipe(job: Job, say: Say) -> None:
     """Write the recipe into the run, after making sure that it may go on with it."""
     if job.run.exists():
+        refuse_newer(job.run)
         changes = refuse_meaningless_change(read_settings(job.run.recipe), job.recipe, job.run.path)
         steps = [step_of(path) for path in all_checkpoints(job.run.checkpoints)]
         say(f"{job.run.path} goes on from step {max(steps, default=0):,}")

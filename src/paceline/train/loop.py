@@ -5,9 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.models.norm import norm_layers
 from paceline.recipe import Recipe
-from paceline.record.checkpoints import checkpoint_name
 from paceline.record.schema import CHECKPOINT, EVALUATE, INPUT, NETWORK, RunDirectory
 from paceline.schedule import batch_scale, rate_at
 from paceline.tasks.contract import Workload
@@ -221,6 +219,4 @@ def describe_state(state: TrainState, workload: Workload, world: World) -> dict[
         "num_parameters": sum(p.numel() for p in parameters),
         "gradient_bytes": sum(p.numel() * p.element_size() for p in parameters),
         "micro_batches_per_step": workload.micro_batches_per_step(world.size),
-        "num_norm_layers": len(norm_layers(state.network)),
-        "checkpoint_name": checkpoint_name(state.progress.step),
     }

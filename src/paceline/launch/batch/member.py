@@ -34,7 +34,7 @@ from paceline.launch.remote.host_facts import interface_of
 from paceline.launch.signals import FROM_A_SCHEDULER, caught_by
 from paceline.lifetime import process_started
 from paceline.machine.tuning import num_cores, speed_environment
-from paceline.record.reader import read_events
+from paceline.record.events import read_events
 from paceline.record.writer import EventFile, prepare_directory, write_file
 
 Say = Callable[[str], None]

@@ -22,7 +22,7 @@ from paceline.launch.remote.round import Mission, Outcome, Round, Stop, least_ho
 from paceline.launch.signals import caught_by
 from paceline.lifetime import process_started
 from paceline.record.checkpoints import all_checkpoints, step_of
-from paceline.record.reader import read_events
+from paceline.record.events import read_events
 from paceline.record.writer import EventFile, prepare_directory
 
 

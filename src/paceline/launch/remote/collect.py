@@ -4,7 +4,6 @@ Checkpoints come from the host that has the newest; events of all hosts are join
 may have lived on several hosts in turn.
 """
 
-import json
 import shlex
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from paceline.hosts.file import Host
 from paceline.hosts.ssh import Answer, login_failure, on_all, run_on, ssh_command
+from paceline.record.events import parse_event
 from paceline.record.schema import RunDirectory
 
 Say = Callable[[str], None]
@@ -108,7 +108,5 @@ def join_events(ours: Path, theirs: Path) -> None:
 
 
 def _time_of(line: bytes) -> tuple[float, bytes]:
-    try:
-        return float(json.loads(line)["time"]), line
-    except (ValueError, KeyError, TypeError):
-        return 0.0, line
+    event = parse_event(line)
+    return (event["time"] if event else 0.0), line

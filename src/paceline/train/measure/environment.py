@@ -15,7 +15,7 @@ import torch
 
 import paceline
 from paceline.recipe import Recipe
-from paceline.record.schema import RunDirectory
+from paceline.record.schema import SCHEMA, RunDirectory
 from paceline.record.writer import write_file
 from paceline.world import World
 
@@ -37,6 +37,7 @@ def write(run: RunDirectory, recipe: Recipe, world: World) -> None:
 def describe(recipe: Recipe, world: World) -> dict[str, Any]:
     return {
         "time": time.time(),
+        "schema": SCHEMA,
         "paceline": paceline.__version__,
         "python": platform.python_version(),
         "libraries": {name: metadata.version(name) for name in _LIBRARIES},
