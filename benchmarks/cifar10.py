@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.pictures import Speed, compare, progress, speed_of_peer, speed_of_run
-from paceline.record.reader import read_events
+from paceline.record.events import read_events
 from paceline.record.schema import CHECKPOINT, RunDirectory
 from paceline.tasks.cifar10 import prepare as cifar10
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from paceline.record.reader import read_events
+from paceline.record.events import read_events
 from paceline.record.schema import RunDirectory
 
 

@@ -161,7 +161,6 @@ def steps_event(random: np.random.Generator, attempt: int, step: int) -> Event:
         "cpu_seconds": round(seconds * 1.9, 6),
         "epochs": round(step * UNITS_PER_STEP / 1281167, 4),
         "reduced_bytes": 4 * NUM_PARAMETERS * LINE_STEPS,
-        "collective_bytes": {"all_reduce": 4 * NUM_PARAMETERS * LINE_STEPS + 19320},
         "slowest_step": {
             "step": step - LINE_STEPS + 1 + slowest,
             "seconds": round(float(each[slowest]), 6),

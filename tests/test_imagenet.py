@@ -18,8 +18,8 @@ from safetensors.torch import save_file
 from paceline import recipe as recipes
 from paceline.errors import UserError
 from paceline.models.weights import load_weights
+from paceline.record.events import read_events
 from paceline.record.phases import PhaseClock
-from paceline.record.reader import read_events
 from paceline.record.schema import INPUT, RunDirectory
 from paceline.tasks.imagenet import shards
 from paceline.tasks.imagenet.preparation import prepare as imagenet

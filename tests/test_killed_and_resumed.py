@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from paceline.record.reader import read_events
+from paceline.record.events import read_events
 from paceline.record.schema import RunDirectory
 from tests.conftest import CommandLine
 

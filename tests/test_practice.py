@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 from paceline.errors import UserError
-from paceline.record.reader import read_events
+from paceline.record.events import read_events
 from paceline.record.schema import RunDirectory
 from paceline.report.summary import summarise
 from paceline.report.verdict import Verdict

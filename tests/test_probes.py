@@ -22,8 +22,8 @@ from paceline.models import compiled
 from paceline.models.conv import Conv3x3
 from paceline.models.sizes import named_shape
 from paceline.models.transformer import Transformer
+from paceline.record.events import Event, read_events
 from paceline.record.phases import PhaseClock
-from paceline.record.reader import Event, read_events
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
 from paceline.tasks.cifar10.resnet import CifarResNet
@@ -259,7 +259,6 @@ def test_bytes_given_to_the_reduction_are_those_of_the_gradients(finished_run: P
     for rank in (0, 1):
         for event in of_kind(finished_run, "steps", rank):
             assert event["reduced_bytes"] == event["num_steps"] * begin["gradient_bytes"]
-            assert event["collective_bytes"]["all_reduce"] > event["reduced_bytes"]
 
 
 def test_the_slowest_step_is_named_with_its_phases(finished_run: Path) -> None:

@@ -8,15 +8,9 @@ from typing import Any
 import pytest
 
 from paceline.errors import UserError
+from paceline.record.directory import is_being_trained, require_run
+from paceline.record.events import Event, read_events
 from paceline.record.phases import PhaseClock
-from paceline.record.reader import (
-    Event,
-    Story,
-    is_being_trained,
-    read_events,
-    read_story,
-    require_run,
-)
 from paceline.record.schema import (
     CHECKPOINT,
     COMPUTE,
@@ -30,6 +24,7 @@ from paceline.record.schema import (
     UNEXPLAINED,
     RunDirectory,
 )
+from paceline.record.story import Story, read_story
 from paceline.record.writer import EventFile, prepare_directory, write_file
 
 # ---- phases
@@ -139,7 +134,7 @@ def test_lines_are_there_before_the_file_is_closed_and_are_appended_to(tmp_path:
 
 def test_phases_are_rounded_to_microseconds(tmp_path: Path) -> None:
     events = EventFile(tmp_path / "rank.jsonl", 1)
-    events.write("steps", phases={"input": 0.12345678901})
+    events.write("steps", step=1, seconds=0.2, phases={"input": 0.12345678901})
     assert read_events(tmp_path / "rank.jsonl")[0]["phases"] == {"input": 0.123457}
     events.close()
 

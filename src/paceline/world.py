@@ -31,20 +31,6 @@ _KEEP_BUFFERS: dict[str, Any] = {
 }
 
 
-class Traffic:
-    """Bytes this process has given to collectives since they were last taken, by kind."""
-
-    def __init__(self) -> None:
-        self._bytes: dict[str, int] = {}
-
-    def add(self, kind: str, tensor: torch.Tensor) -> None:
-        self._bytes[kind] = self._bytes.get(kind, 0) + tensor.numel() * tensor.element_size()
-
-    def take(self) -> dict[str, int]:
-        taken, self._bytes = self._bytes, {}
-        return taken
-
-
 @dataclass(frozen=True)
 class World:
     rank: int
@@ -57,7 +43,6 @@ class World:
     """How often this run has been started, counted by the launcher."""
     host: str = field(default_factory=socket.gethostname)
     """As the launcher calls it."""
-    traffic: Traffic = field(default_factory=Traffic, compare=False, repr=False)
 
     @property
     def is_first(self) -> bool:
@@ -66,7 +51,6 @@ class World:
     def add_up(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over all processes, in place."""
         if self.size > 1:
-            self.traffic.add("all_reduce", values)
             dist.all_reduce(values)
         return values
 
@@ -75,14 +59,12 @@ class World:
         if self.size == 1:
             return flags
         values = torch.tensor(flags, dtype=torch.int32)
-        self.traffic.add("all_reduce", values)
         dist.all_reduce(values, op=dist.ReduceOp.MAX)
         return [bool(value) for value in values.tolist()]
 
     def send_tensor(self, tensor: torch.Tensor) -> None:
         """Give every process the first one's values, in place."""
         if self.size > 1:
-            self.traffic.add("broadcast", tensor)
             dist.broadcast(tensor, src=0)
 
     def send_value(self, value: Any) -> Any:
@@ -95,7 +77,6 @@ class World:
         buffer = torch.zeros(int(length), dtype=torch.uint8)
         if self.is_first:
             buffer.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
-        self.traffic.add("broadcast", buffer)
         dist.broadcast(buffer, src=0)
         return json.loads(buffer.numpy().tobytes())
 
@@ -109,7 +90,6 @@ class World:
         longest = max(int(length) for length in lengths)
         padded = torch.nn.functional.pad(data, (0, longest - len(data)))
         parts = [torch.empty_like(padded) for _ in range(self.size)]
-        self.traffic.add("all_gather", padded)
         dist.all_gather(parts, padded)
         sizes = [int(length) for length in lengths]
         return [json.loads(p[:n].numpy().tobytes()) for p, n in zip(parts, sizes, strict=True)]

@@ -14,7 +14,7 @@ import psutil
 
 from paceline.order import WorkerOrder
 from paceline.record.checkpoints import choose, read_manifest
-from paceline.record.reader import Event, read_events
+from paceline.record.events import Event, read_events
 from paceline.record.schema import RunDirectory
 
 SETTINGS = [

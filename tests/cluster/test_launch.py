@@ -12,8 +12,8 @@ import pytest
 
 from paceline.launch.remote.collect import collect
 from paceline.record import checkpoints as stored
-from paceline.record.reader import read_story
 from paceline.record.schema import RunDirectory
+from paceline.record.story import read_story
 from tests.cluster.conftest import PracticeLab
 from tests.cluster.remote_run import RemoteRun, Start, environment, weights, words
 from tests.test_hosts_collect import write_checkpoint

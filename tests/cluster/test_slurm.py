@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paceline.lab import cluster as practice
-from paceline.record.reader import read_events
+from paceline.record.events import read_events
 from paceline.record.schema import RunDirectory
 from tests.cluster.conftest import PracticeLab
 from tests.cluster.remote_run import environment, weights, words

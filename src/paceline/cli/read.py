@@ -96,7 +96,7 @@ def log_run(arguments: argparse.Namespace) -> int:
 
 def checkpoint_run(arguments: argparse.Namespace) -> int:
     from paceline.record.checkpoints import choose
-    from paceline.record.reader import require_run
+    from paceline.record.directory import require_run
     from paceline.report.render_checkpoint import render
 
     require_run(arguments.run)

@@ -73,7 +73,7 @@ def train_run(arguments: argparse.Namespace) -> int:
 
 def evaluate_run(arguments: argparse.Namespace) -> int:
     from paceline.machine.alone import run_alone
-    from paceline.record.reader import require_run
+    from paceline.record.directory import require_run
 
     require_run(arguments.run)
     where = [str(arguments.run), arguments.checkpoint, arguments.split]

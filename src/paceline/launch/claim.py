@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from paceline import config
 from paceline.errors import Say, UserError
 from paceline.recipe import read_settings, refuse_meaningless_change
 from paceline.record.checkpoints import all_checkpoints, step_of
-from paceline.record.reader import read_events
+from paceline.record.directory import read_launch, refuse_newer
+from paceline.record.events import read_events
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import prepare_directory, write_file
 from paceline.settings import Recipe
@@ -65,6 +65,7 @@ def only_one(run: RunDirectory) -> Iterator[None]:
 def settle_recipe(job: Job, say: Say) -> None:
     """Write the recipe into the run, after making sure that it may go on with it."""
     if job.run.exists():
+        refuse_newer(job.run)
         changes = refuse_meaningless_change(read_settings(job.run.recipe), job.recipe, job.run.path)
         steps = [step_of(path) for path in all_checkpoints(job.run.checkpoints)]
         say(f"{job.run.path} goes on from step {max(steps, default=0):,}")
@@ -91,12 +92,4 @@ def note_launch(run: RunDirectory, hosts_file: Path | None, away: list[str]) -> 
 
 
 def note_end(run: RunDirectory, code: int) -> None:
-    write_file(run.launch, json.dumps({**launch_facts(run), "code": code}) + "\n")
-
-
-def launch_facts(run: RunDirectory) -> dict[str, Any]:
-    try:
-        facts = json.loads(run.launch.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
+    write_file(run.launch, json.dumps({**read_launch(run), "code": code}) + "\n")

@@ -1,6 +1,5 @@
 """Runs that live on without a terminal: started apart, followed, stopped and listed."""
 
-import json
 import os
 import signal
 import socket
@@ -17,10 +16,10 @@ import psutil
 from paceline.errors import Say, UserError
 from paceline.files import expand_home
 from paceline.hosts.file import load_hosts
-from paceline.launch.claim import launch_facts
 from paceline.launch.remote.collect import collect
 from paceline.record.checkpoints import all_checkpoints, step_of
-from paceline.record.reader import is_being_trained, read_events, require_run
+from paceline.record.directory import is_being_trained, read_launch, require_run
+from paceline.record.events import parse_events, read_events
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import prepare_directory, write_file
 
@@ -91,12 +90,12 @@ def attach(run_path: Path, show: Say, say: Say) -> int:
                 show(line.decode(errors="replace").rstrip("\n"))
             time.sleep(0.3 if alive else 0)
     exits = [e for e in read_events(run.launcher_events) if e["kind"] == "exit"]
-    known = launch_facts(run).get("code", exits[-1]["code"] if exits else 1)
+    known = read_launch(run).get("code", exits[-1]["code"] if exits else 1)
     return 1 if known is None else int(known)
 
 
 def _collect_away(run: RunDirectory, say: Say) -> None:
-    facts = launch_facts(run)
+    facts = read_launch(run)
     wanted = set(facts.get("collect_from") or [])
     if not wanted or not facts.get("hosts_file"):
         return
@@ -110,7 +109,7 @@ def stop(run_path: Path, say: Say) -> int:
     if not is_being_trained(run):
         say(f"{run.path} is not being trained")
         return 0
-    facts = launch_facts(run)
+    facts = read_launch(run)
     pid = facts.get("pid")
     if pid is not None and facts.get("hostname") == socket.gethostname() and psutil.pid_exists(pid):
         os.kill(pid, signal.SIGTERM)
@@ -154,7 +153,7 @@ def list_runs(here: Path) -> list[RunState]:
 
 
 def describe(run: RunDirectory) -> RunState:
-    last = _last_steps(run)
+    last = _last_step(run)
     exits = [e for e in read_events(run.launcher_events) if e["kind"] in ("exit", "launch")]
     age = time.time() - max((p.stat().st_mtime for p in run.events.glob("*.jsonl")), default=0.0)
     return RunState(run.path, _state(run, exits), last, _total_steps(run), max(age, 0.0))
@@ -171,14 +170,10 @@ def _state(run: RunDirectory, exits: list[dict[str, Any]]) -> str:
     return "stopped" if last["code"] >= 128 or last.get("reason") == "stopped" else "failed"
 
 
-def _last_steps(run: RunDirectory) -> int:
+def _last_step(run: RunDirectory) -> int:
     """From the end of the file: a long run's events are many."""
-    for line in _lines_backwards(run.rank_events(0)):
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict) and event.get("kind") in ("steps", "begin", "end"):
+    for event in parse_events(_lines_backwards(run.rank_events(0))):
+        if event["kind"] in ("steps", "begin", "end") and "step" in event:
             return int(event["step"])
     return 0
 

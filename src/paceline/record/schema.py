@@ -1,32 +1,54 @@
-"""Names and places in a run directory, and the names of events and phases.
+"""The schema of a run directory: files, kinds of events, fields, phases.
 
-Every event is one JSON line with `kind`, `time` (seconds since 1970) and `attempt`:
+Files, all below the directory of the run:
 
-- `begin`: an attempt of a rank entered the loop at `step`; `phases` holds its start-up.
-- `steps`: since the last such line `num_steps` steps were done, up to `step`.
-- `score`, `checkpoint`, `restored`, `warning`, `note`: something happened at `step`.
-- `end`: the attempt left the loop; `reason` says why.
+- `recipe.yaml`: every setting that it was trained with. Its presence makes a directory a run.
+- `environment.json`: versions, machine and threads of the newest attempt; `schema` is the number
+  below, and a run without one was written by 0.1.0.
+- `events/`: append-only lines; `rank-00000.jsonl` and on of each process, `host-NAME.jsonl` of each
+  host, `launcher.jsonl`, and `evaluations.jsonl` of `paceline evaluate`.
+- `checkpoints/step-0001000/`: complete or absent, see `record/checkpoints.py`; `best` links to one.
+- `launch.json`: who trains this run, and how to reach it. `.lock` is held as long as it does, and
+  `.stop` asks it to save and stop. `launcher.log` is the output of a run without a terminal.
+- `tensorboard/`: the same curves for TensorBoard, and whatever a task keeps for its own use.
+
+Every event is one JSON line with `kind`, `time` (seconds since 1970) and `attempt`, which counts
+how often the run was started. Of a rank:
+
+- `begin`: the attempt entered the loop at `step`; `phases` holds its start-up. It also says where
+  the rank runs (`host`, `interface`, `num_hosts`), `flops_per_unit` of forward and backward, and
+  `peak_flops`, what a multiplication of matrices reached in that process; for text also
+  `left_out`: `num` of the training pairs, `of` so many, that are longer than allowed.
+- `steps`: since the last such line `num_steps` steps were done, up to `step`: their mean `loss`,
+  `step_seconds` of each, the `slowest_step`, `reduced_bytes` (gradients that this rank gave to the
+  all-reduce).
+- `score`: an evaluation at `step`. That of the split "train" is the measure of validation on a
+  fixed part of the training data.
+- `checkpoint`: a save, with what it took in the background.
 - `input`: how many threads read ahead (`loader_workers`) and why; `units_per_second_loader` and
   `units_per_second_model` are what they give and what the model could take, over the world.
-- `probe`, in a host's own file: what the host did in `seconds` (processor, memory, disk, the
-  interface, devices), with all counters as differences. `step` is the last step by then.
+- `start`: what a fine-tuning began with. `note`: what is worth knowing at `step`. `warning`: with
+  `failed_save`, a checkpoint that could not be written.
+- `end`: the attempt left the loop; `reason` says why.
 
-`begin` also says where the rank runs (`host`, `interface`, `num_hosts`), `flops_per_unit` of
-forward and backward, and `peak_flops`, what a plain product of matrices reached in that process;
-for text also `left_out`: `num` of the training pairs, `of` so many, that are longer than allowed.
-`steps` also holds `reduced_bytes` (gradients this rank gave to the all-reduce),
-`collective_bytes` (by kind of collective, gradients included), and its `slowest_step`.
-A `score` of the split "train" is the measure of validation on a fixed part of training data.
-
-A warning with `failed_save` is a checkpoint that could not be written. `num_lost` in any event is
-how many before it could not be written, because the disk was full.
+Of a host: `probe`, what it did in `seconds` (processor, memory, disk, the interface, devices), with
+all counters as differences. `step` is the last step by then. Of the launcher: `launch` and `exit`.
 
 `seconds` is the wall time since the same rank's last event with phases, and `phases` splits it
-without overlap. The launcher's own file has `launch` and `exit`.
+without overlap. `num_lost` in any event is how many before it could not be written, because the
+disk was full.
+
+Schema 1, of 0.1.0, also wrote `collective_bytes` into `steps`, and `num_norm_layers` and
+`checkpoint_name` into `begin`; nobody reads them. What a newer schema than this one means cannot be
+known, so such a run is refused.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+SCHEMA = 2
+"""Raised when a reader of the number before would misread a run of this one."""
 
 START_UP = "start-up"
 INPUT = "input"
@@ -64,6 +86,145 @@ PHASE_MEANING = {
     SHUT_DOWN: "from the last step to the end of the process",
     UNEXPLAINED: "not measured, or not yet written when the run was killed",
 }
+
+
+Type = Literal[
+    "count",
+    "processes",
+    "process",
+    "code",
+    "time",
+    "seconds",
+    "number",
+    "above zero",
+    "measure",
+    "flag",
+    "text",
+    "texts",
+    "step seconds",
+    "phases",
+    "scores",
+    "slow step",
+    "devices",
+    "texts by name",
+    "priced hosts",
+]
+"""Of a field; `record/fields.py` says what each may be."""
+
+FIELDS: dict[str, Type] = {
+    "kind": "text",
+    "time": "time",
+    "attempt": "processes",
+    "step": "count",
+    "num_steps": "count",
+    "position": "count",
+    "seconds": "seconds",
+    "phases": "phases",
+    "cpu_seconds": "seconds",
+    "num_lost": "count",
+    "text": "text",
+    "reason": "text",
+    # begin
+    "world_size": "processes",
+    "num_hosts": "processes",
+    "device": "text",
+    "host": "text",
+    "interface": "text",
+    "unit": "text",
+    "best_by": "text",
+    "num_parameters": "count",
+    "gradient_bytes": "count",
+    "micro_batches_per_step": "count",
+    "flops_per_unit": "above zero",
+    "peak_flops": "above zero",
+    "loader_workers": "processes",
+    # steps
+    "loss": "measure",
+    "rate": "number",
+    "num_units": "number",
+    "step_seconds": "step seconds",
+    "epochs": "number",
+    "reduced_bytes": "number",
+    "gradient_norm": "measure",
+    "slowest_step": "slow step",
+    # score
+    "split": "text",
+    "scores": "scores",
+    "signature": "text",
+    "samples": "texts",
+    "weights": "text",
+    # checkpoint, warning, input
+    "num_bytes": "number",
+    "write_seconds": "seconds",
+    "failed_save": "flag",
+    "is_limit": "flag",
+    "units_per_second_loader": "number",
+    "units_per_second_model": "number",
+    # probe
+    "cpu_share": "number",
+    "stolen_share": "number",
+    "memory_bytes": "number",
+    "memory_total_bytes": "number",
+    "link_bits_per_second": "above zero",
+    "disk_read_bytes": "number",
+    "disk_written_bytes": "number",
+    "sent_bytes": "number",
+    "received_bytes": "number",
+    "sent_packets": "number",
+    "received_packets": "number",
+    "devices": "devices",
+    # launch, exit
+    "started": "time",
+    "code": "code",
+    "command": "text",
+    "num_procs": "processes",
+    "num_cores": "processes",
+    "settings": "texts by name",
+    "hosts": "texts",
+    "launcher": "text",
+}
+"""What a field of an event holds, whatever its kind. A reader counts only on fields named here."""
+
+NEEDED: dict[str, tuple[str, ...]] = {
+    "begin": ("step", "seconds"),
+    "steps": ("step", "seconds", "phases"),
+    "score": ("step", "scores"),
+    "checkpoint": ("step",),
+    "end": ("reason",),
+    "warning": ("text",),
+    "probe": ("seconds",),
+    "launch": ("started",),
+    "exit": ("code",),
+}
+"""What an event of a kind cannot do without, besides `kind`, `time` and `attempt`."""
+
+ENVIRONMENT_FIELDS: dict[str, Type] = {
+    "schema": "count",
+    "time": "time",
+    "paceline": "text",
+    "python": "text",
+    "libraries": "texts by name",
+    "platform": "text",
+    "host": "text",
+    "num_cores": "processes",
+    "memory_bytes": "number",
+    "device": "text",
+    "device_name": "text",
+    "world_size": "processes",
+    "threads": "processes",
+    "settings": "texts by name",
+    "hosts": "priced hosts",
+}
+"""Of `environment.json`."""
+
+LAUNCH_FIELDS: dict[str, Type] = {
+    "pid": "process",
+    "hostname": "text",
+    "hosts_file": "text",
+    "collect_from": "texts",
+    "code": "code",
+}
+"""Of `launch.json`."""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from paceline.errors import UserError
 from paceline.record import checkpoints as stored
-from paceline.record.reader import Story
 from paceline.record.schema import CHECKPOINT, RunDirectory
+from paceline.record.story import Story
 
 _PARTS = {
     stored.WEIGHTS: "weights",

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.record.columns import read_probes
-from paceline.record.reader import Event
+from paceline.record.events import Event, read_probes
 from paceline.record.schema import RunDirectory
 
 Numbers = NDArray[np.float64]

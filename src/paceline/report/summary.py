@@ -1,6 +1,5 @@
 """The figures of a run, computed from its directory alone. Pure data: no words, no layout."""
 
-import json
 import math
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -10,17 +9,11 @@ from typing import Any
 import numpy as np
 
 from paceline.recipe import read_settings
-from paceline.record.columns import (
-    LongStory,
-    RankRecord,
-    StepColumns,
-    parsed,
-    rank_numbers,
-    read_rank,
-    tell,
-)
-from paceline.record.reader import Event, Story, is_being_trained, require_run
+from paceline.record.columns import RankRecord, StepColumns, rank_numbers, read_rank
+from paceline.record.directory import is_being_trained, read_environment, require_run
+from paceline.record.events import Event, read_events
 from paceline.record.schema import RunDirectory
+from paceline.record.story import LongStory, Story, join_story
 from paceline.report.checkpoint import (
     CheckpointContents,
     CheckpointCost,
@@ -117,8 +110,8 @@ def summarise(path: Path, options: Options | None = None) -> Summary:
     run = require_run(path)
     settings = _settings(run)
     records = _read_ranks(run)
-    launcher = list(parsed(_lines(run.launcher_events)))
-    long = tell(records[0], launcher)
+    launcher = read_events(run.launcher_events)
+    long = join_story(records[0], launcher)
     story, facts = long.story, _facts(long.story)
     times = world_times(long.kept, records, long.cutoffs)
     held, damages = newest_contents(run)
@@ -127,7 +120,7 @@ def summarise(path: Path, options: Options | None = None) -> Summary:
     return Summary(
         run=path,
         settings=settings,
-        environment=_with_sections(_read_json(run.environment), ("libraries", "settings")),
+        environment=read_environment(run),
         facts=facts,
         story=story,
         step=step,
@@ -136,7 +129,7 @@ def summarise(path: Path, options: Options | None = None) -> Summary:
         step_times=step_times(long.kept),
         scores=[score for score in scores if score.split != "train"],
         train_scores=[score for score in scores if score.split == "train"],
-        evaluations=[_score(event) for event in parsed(_lines(run.evaluation_events))],
+        evaluations=[_score(event) for event in read_events(run.evaluation_events)],
         checkpoint=held,
         checkpoint_cost=checkpoint_cost(story),
         data=data_card(settings.get("data"), held),
@@ -167,13 +160,6 @@ def _settings(run: RunDirectory) -> dict[str, Any]:
 def _with_sections(content: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     wrong = [name for name in names if not isinstance(content.get(name, {}), dict)]
     return {name: value for name, value in content.items() if name not in wrong}
-
-
-def _lines(path: Path) -> list[bytes]:
-    try:
-        return path.read_bytes().splitlines()
-    except OSError:
-        return []
 
 
 def _read_ranks(run: RunDirectory) -> list[RankRecord]:
@@ -250,10 +236,11 @@ def _odd(records: list[RankRecord], long: LongStory, facts: dict[str, Any]) -> l
             f"no events of {'rank' if len(missing) == 1 else 'ranks'} {named}: "
             "what they did and who waited for them is not known"
         )
-    for step, seconds in long.jumps[:3]:
-        way = "forward" if seconds > 0 else "back"
+    for jump in long.jumps[:3]:
+        way = "forward" if jump.seconds > 0 else "back"
         found.append(
-            f"before step {step:,} the clock on the wall went {format_seconds(abs(seconds))} "
+            f"before step {jump.step:,} the clock on the wall went "
+            f"{format_seconds(abs(jump.seconds))} "
             f"{way} at once (it was set, or the machine slept); that is not counted"
         )
     return found + _overlaps(long.story)
@@ -268,14 +255,6 @@ def _overlaps(story: Story) -> list[str]:
         for (_, ended, one), (begun, other_ended, other) in pairwise(spans)
         if min(ended, other_ended) - begun > 1
     ]
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _reason(story: Story, is_running: bool | None, is_complete: bool) -> str:

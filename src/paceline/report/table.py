@@ -4,8 +4,8 @@ import csv
 from pathlib import Path
 from typing import IO
 
-from paceline.record.reader import read_story
 from paceline.record.schema import RunDirectory
+from paceline.record.story import read_story
 
 _COLUMNS = ["step", "epochs", "loss", "rate", "units_per_second", "seconds", "gradient_norm"]
 

@@ -10,7 +10,6 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.train.measure.device_clock import DeviceMarks
-from paceline.world import Traffic
 
 
 @dataclass
@@ -18,7 +17,6 @@ class ReductionWatch:
     """Filled during backward. Communication can only be hidden until the last bucket is ready;
     what backward still takes from then on is waiting."""
 
-    traffic: Traffic
     marks: DeviceMarks
     last_bucket_ready: float = 0.0
     reduced_bytes: int = 0
@@ -35,8 +33,8 @@ class ReductionWatch:
         return taken
 
 
-def watch_reduction(model: nn.Module, traffic: Traffic, marks: DeviceMarks) -> ReductionWatch:
-    watch = ReductionWatch(traffic, marks)
+def watch_reduction(model: nn.Module, marks: DeviceMarks) -> ReductionWatch:
+    watch = ReductionWatch(marks)
     if isinstance(model, DistributedDataParallel):
         model.register_comm_hook(watch, _watched_all_reduce)
     return watch
@@ -55,7 +53,6 @@ def _watched_all_reduce(
 ) -> torch.futures.Future[torch.Tensor]:
     buffer = bucket.buffer()
     watch.reduced_bytes += buffer.numel() * buffer.element_size()
-    watch.traffic.add("all_reduce", buffer)
     watch.last_bucket_ready = time.perf_counter()
     watch.marks.mark("ready")
     everyone = dist.group.WORLD

@@ -49,7 +49,6 @@ class Measures:
     """What the steps since the last log line gave to the network, and the device's own times."""
 
     reduced_bytes: int = 0
-    collective_bytes: dict[str, int] = field(default_factory=dict)
     device_seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -69,7 +68,7 @@ class Stepper:
         self.recipe, self.task, self.state, self.world = recipe, task, state, world
         self.clock = clock
         self.marks = DeviceMarks(world.device)
-        self.watch = watch_reduction(state.model, world.traffic, self.marks)
+        self.watch = watch_reduction(state.model, self.marks)
 
     def step(
         self, plan: StepPlan, batches: Sequence[Any], rate: float, want_norm: bool
@@ -157,7 +156,6 @@ class Stepper:
     def take_measures(self) -> Measures:
         return Measures(
             reduced_bytes=self.watch.take_reduced_bytes(),
-            collective_bytes=self.world.traffic.take(),
             device_seconds=self.marks.take_seconds(),
         )
 

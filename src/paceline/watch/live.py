@@ -13,7 +13,8 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.recipe import read_settings
-from paceline.record.reader import Event, is_being_trained
+from paceline.record.directory import is_being_trained, refuse_newer
+from paceline.record.events import Event
 from paceline.record.schema import RunDirectory
 from paceline.watch.tail import RunTail
 
@@ -75,6 +76,7 @@ def open_run(path: Path) -> "LiveRun":
     """A run, or an empty directory that is going to be one."""
     if not RunDirectory(path).exists() and not (path.is_dir() and not any(path.iterdir())):
         raise UserError(f"{path} is not a run directory", "give the --run of a `paceline train`")
+    refuse_newer(RunDirectory(path))
     live = LiveRun(path)
     live.update()
     return live

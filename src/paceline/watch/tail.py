@@ -4,12 +4,11 @@ A torn line is left until it is whole. A file that is long already is not read i
 spread evenly over it draw the same curve.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from paceline.record.reader import Event
+from paceline.record.events import Event, parse_events
 
 _MOST_BYTES = 24 << 20
 _WINDOW_BYTES = 1 << 16
@@ -28,7 +27,7 @@ class Tail:
     def read_new(self) -> list[Event]:
         try:
             with self.path.open("rb") as file:
-                return [event for line in self._lines(file) if (event := _parse(line))]
+                return list(parse_events(self._lines(file)))
         except OSError:
             return []  # not there yet, or just moved away
 
@@ -60,15 +59,6 @@ class Tail:
         file.seek(last)
         file.readline()
         self._offset = file.tell()
-
-
-def _parse(line: bytes) -> Event | None:
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    known = isinstance(event, dict) and {"kind", "attempt", "time"} <= event.keys()
-    return event if known else None
 
 
 class RunTail:

@@ -7,7 +7,6 @@ was cut brings none. What is missing is fetched again next time.
 """
 
 import fcntl
-import json
 import os
 import re
 import shlex
@@ -24,6 +23,7 @@ from paceline.files import write_whole
 from paceline.hosts.file import Host
 from paceline.hosts.ssh import login_failure, on_all, run_on, ssh_command
 from paceline.record import checkpoints as stored
+from paceline.record.events import parse_event
 from paceline.record.schema import RunDirectory
 
 Say = Callable[[str], None]
@@ -223,7 +223,5 @@ def join_events(ours: Path, theirs: Path) -> None:
 
 
 def _time_of(line: bytes) -> tuple[float, bytes]:
-    try:
-        return float(json.loads(line)["time"]), line
-    except (ValueError, KeyError, TypeError):
-        return 0.0, line
+    event = parse_event(line)
+    return (event["time"] if event else 0.0), line

@@ -18,7 +18,7 @@ import torch
 import paceline
 from paceline.machine.cores import num_cores, num_machine_cores
 from paceline.order import HostPrice
-from paceline.record.schema import RunDirectory
+from paceline.record.schema import SCHEMA, RunDirectory
 from paceline.record.writer import write_file
 from paceline.settings import Recipe
 from paceline.world import World
@@ -42,6 +42,7 @@ def write(run: RunDirectory, recipe: Recipe, world: World, hosts: Sequence[HostP
 def describe(recipe: Recipe, world: World) -> dict[str, Any]:
     return {
         "time": time.time(),
+        "schema": SCHEMA,
         "paceline": paceline.__version__,
         "python": platform.python_version(),
         "libraries": {name: metadata.version(name) for name in _LIBRARIES},

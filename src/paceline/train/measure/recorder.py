@@ -96,7 +96,6 @@ class Recorder:
             "cpu_seconds": self._take_cpu_seconds(),
             "epochs": round(epochs, 4),
             "reduced_bytes": measures.reduced_bytes,
-            "collective_bytes": measures.collective_bytes,
             "slowest_step": self._slowest,
         }
         if result.gradient_norm is not None:

@@ -1,36 +1,23 @@
-"""Reading a run directory back: attempts joined into one story, lost work told apart.
+"""What happened over all attempts of a run: joined into one story, lost work told apart."""
 
-Readers never fail on a run that was killed: a torn line is skipped, a missing file is empty.
-"""
-
-import fcntl
-import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from paceline.errors import UserError
-from paceline.record.schema import RESTART, SHUT_DOWN, START_UP, UNEXPLAINED, RunDirectory
+import numpy as np
 
-Event = dict[str, Any]
-
-
-def read_events(path: Path) -> list[Event]:
-    """Every whole line. A process killed while writing leaves half a line, which says nothing."""
-    if not path.is_file():
-        return []
-    events = []
-    with path.open("rb") as file:
-        for line in file:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict) and {"kind", "attempt", "time"} <= event.keys():
-                events.append(event)
-    return events
+from paceline.record.clock_jumps import Jump, find_jumps, without_jumps
+from paceline.record.columns import RankRecord, StepColumns, lost_rows
+from paceline.record.directory import require_run
+from paceline.record.events import Event, read_events
+from paceline.record.schema import (
+    PHASES,
+    RESTART,
+    SHUT_DOWN,
+    START_UP,
+    UNEXPLAINED,
+    RunDirectory,
+)
 
 
 @dataclass(frozen=True)
@@ -70,49 +57,69 @@ class Story:
         return sum(attempt.wall_seconds for attempt in self.attempts)
 
 
-def require_run(path: Path) -> RunDirectory:
-    run = RunDirectory(path)
-    if not run.exists():
-        raise UserError(f"{path} is not a run directory", "give the --run of a `paceline train`")
-    return run
-
-
 def read_story(run: RunDirectory, rank: int = 0) -> Story:
     require_run(run.path)
     events = read_events(run.rank_events(rank))
-    launcher = read_events(run.launcher_events)
-    kept, lost = drop_lost(events)
+    return _story(events, read_events(run.launcher_events), cutoffs(events))
+
+
+def _story(events: list[Event], launcher: list[Event], limits: dict[int, float]) -> Story:
+    kept, lost = drop_lost(events, limits)
     attempts = join_attempts(events, launcher)
     return Story(kept, lost, total_phases(kept, lost, attempts), attempts)
 
 
-def is_being_trained(run: RunDirectory) -> bool | None:
-    """Whether a launcher holds the run's lock; None where that cannot be known."""
-    try:
-        with run.lock.open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
-    return False
+@dataclass(frozen=True)
+class LongStory:
+    story: Story
+    """Its `steps` events are sums over all rows of an attempt."""
+    kept: StepColumns
+    lost: StepColumns
+    cutoffs: dict[int, float]
+    """For each attempt the last step that no later attempt did again."""
+    jumps: list[Jump]
+    """Where the clock on the wall moved and the run's own did not."""
 
 
-def total_cpu_seconds(run: RunDirectory) -> float:
-    """Processor time of all processes and attempts, lost work included."""
-    files = sorted(run.events.glob("rank-*.jsonl"))
-    return float(sum(event.get("cpu_seconds", 0.0) for f in files for event in read_events(f)))
+def join_story(record: RankRecord, launcher: list[Event]) -> LongStory:
+    """The story of a run from one rank's record, without making an event of every row."""
+    jumps = find_jumps(record)
+    if jumps:
+        record, launcher = without_jumps(record, launcher, jumps)
+    numbers = {int(number) for number in np.unique(record.steps["attempt"])}
+    marks = [{"kind": "mark", "attempt": number} for number in numbers]
+    limits = cutoffs([*record.events, *marks])
+    is_lost = lost_rows(record.steps, limits)
+    kept, lost = record.steps.where(~is_lost), record.steps.where(is_lost)
+    events = [*record.events, *_sums(kept), *_sums(lost)]
+    return LongStory(_story(events, launcher, limits), kept, lost, limits, jumps)
 
 
-def drop_lost(
-    events: Iterable[Event], limits: dict[int, float] | None = None
-) -> tuple[list[Event], list[Event]]:
+def _sums(steps: StepColumns) -> list[Event]:
+    """One event for all rows of an attempt, for what only needs sums and last times."""
+    found = []
+    for number in np.unique(steps["attempt"]).tolist():
+        own = steps.where(steps["attempt"] == number)
+        totals = own.phases.sum(axis=0)
+        found.append(
+            {
+                "kind": "steps",
+                "attempt": int(number),
+                "time": float(own["time"].max()),
+                "step": int(own["step"].max()),
+                "num_steps": int(own.total("num_steps")),
+                "phases": {name: float(s) for name, s in zip(PHASES, totals, strict=True) if s},
+                "num_lost": int(own.total("num_lost")),
+            }
+        )
+    return found
+
+
+def drop_lost(events: Iterable[Event], limits: dict[int, float]) -> tuple[list[Event], list[Event]]:
     """Split off what a later attempt did again because it began before it; warnings stay."""
-    ordered = list(events)
-    limits = cutoffs(ordered) if limits is None else limits
     kept: list[Event] = []
     lost: list[Event] = []
-    for event in ordered:
+    for event in events:
         may_be_lost = event["kind"] not in ("begin", "warning")
         redone = may_be_lost and event.get("step", 0) > limits[event["attempt"]]
         (lost if redone else kept).append(event)
@@ -138,23 +145,34 @@ def join_attempts(events: list[Event], launcher: list[Event]) -> list[Attempt]:
 def _attempt(number: int, events: list[Event], launcher: list[Event]) -> Attempt:
     own = [event for event in events if event["attempt"] == number]
     launched = [event for event in launcher if event["attempt"] == number]
-    begin = next((event for event in own if event["kind"] == "begin"), None)
-    started = next((e["started"] for e in launched if e["kind"] == "launch"), None)
-    if started is None and begin is not None:
-        started = begin["time"] - begin["seconds"]
-    exits = [event for event in launched if event["kind"] == "exit"]
     booking = [event for event in own if "phases" in event]
     ended = max(event["time"] for event in [*own, *launched])
     heard = max((event["time"] for event in booking), default=ended)
     return Attempt(
         number=number,
-        started=started,
+        started=_started(own, launched),
         ended=ended,
-        exit_code=exits[-1]["code"] if exits else None,
+        exit_code=_exit_code(launched),
         booked_seconds=sum(sum(event["phases"].values()) for event in booking),
         seconds_after=ended - heard,
         has_end=any(event["kind"] == "end" for event in own),
     )
+
+
+def _started(own: list[Event], launched: list[Event]) -> float | None:
+    """By the launcher's word; without it the first event of the rank looks back that far."""
+    for event in launched:
+        if event["kind"] == "launch":
+            return float(event["started"])
+    for event in own:
+        if event["kind"] == "begin":
+            return float(event["time"] - event["seconds"])
+    return None
+
+
+def _exit_code(launched: list[Event]) -> int | None:
+    codes = [int(event["code"]) for event in launched if event["kind"] == "exit"]
+    return codes[-1] if codes else None
 
 
 def total_phases(kept: list[Event], lost: list[Event], attempts: list[Attempt]) -> dict[str, float]:
