@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from paceline.board.server import Board, thinned
+from paceline.record.palette import PHASE_COLOURS
 from paceline.watch.live import open_run
 from tests.browser import find_browser, open_browser
 from tests.conftest import CommandLine
@@ -141,6 +142,17 @@ def test_nothing_can_be_written_and_pages_may_not_embed_others(growing: GrowingR
     policy = response.headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
+
+
+def test_the_page_gets_the_colours_of_phases_that_the_report_has(growing: GrowingRun) -> None:
+    with served(growing.path) as board:
+        page = ask(board, "/")[1].decode()
+        response, sheet = ask(board, "/phases.css")
+        own = ask(board, "/page.css")[1].decode()
+    assert 'href="phases.css"' in page
+    assert response.getheader("Content-Type") == "text/css; charset=utf-8"
+    assert f"--compute:{PHASE_COLOURS['compute'].light};" in sheet.decode()
+    assert "--compute" not in own
 
 
 def test_a_very_long_run_is_thinned_for_the_page() -> None:

@@ -22,8 +22,8 @@ from paceline.record.checkpoints import (
     weights_sha256,
 )
 from paceline.record.schema import RunDirectory
-from paceline.report import render_checkpoint
-from paceline.report.checkpoint import contents
+from paceline.report.own.checkpoint import contents
+from paceline.report.render import checkpoint as render_checkpoint
 from paceline.settings import CheckpointSettings
 
 Arrays = dict[str, np.ndarray]

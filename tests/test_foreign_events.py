@@ -14,10 +14,11 @@ from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from paceline.errors import UserError
-from paceline.report.answer import QUESTIONS, Answer
-from paceline.report.foreign import answers, answers_of_foreign, is_foreign, read_foreign
+from paceline.report.answers.answer import QUESTIONS, Answer
+from paceline.report.foreign import is_foreign, read_foreign
 from paceline.report.foreign.event_files import Scalar, is_event_file, read_scalars
 from paceline.report.foreign.tags import meaning_of
+from tests.log_answers import answers_of, answers_of_log
 
 BEGIN = 1_700_000_000.0
 Row = tuple[str, int, float, float]
@@ -78,7 +79,7 @@ def test_losses_scores_rates_and_step_times_come_from_the_scalars(tmp_path: Path
         assert run.scores["top-1"].points == [(50, 40.0), (100, 45.0)]
         assert run.step_times.mean_seconds == pytest.approx(2.0)
         assert run.wall_seconds == pytest.approx(199.0)
-        found = by_key(answers(run))
+        found = by_key(answers_of(run))
         assert [answer.key for answer in found.values()] == list(QUESTIONS)
         assert found["rate"].figures["peak_step"] == 100
         json.dumps([answer.figures for answer in found.values()], allow_nan=False)
@@ -89,7 +90,7 @@ def test_pauses_for_evaluation_are_not_counted_as_steps(tmp_path: Path) -> None:
     run = read_foreign(write_rows(tmp_path / name_of(), rows))
     assert run.step_times.mean_seconds == pytest.approx(2.0)
     assert run.pause_seconds == pytest.approx(502.0)
-    assert "evaluation and the rest" in by_key(answers(run))["duration"].sentence
+    assert "evaluation and the rest" in by_key(answers_of(run))["duration"].sentence
 
 
 @pytest.mark.parametrize("unit", [1.0, 1000.0], ids=["seconds", "milliseconds"])
@@ -103,7 +104,7 @@ def test_a_logged_wait_for_data_gives_the_share_of_input(tmp_path: Path, unit: f
             ("data_time", step, 0.5 * step, unit * 0.4),
         )
     ]
-    found = by_key(answers_of_foreign(write_rows(tmp_path / name_of(), rows)))
+    found = by_key(answers_of_log(write_rows(tmp_path / name_of(), rows)))
     assert found["step"].figures["median_seconds"] == pytest.approx(0.5)
     assert found["input"].figures["input_share"] == pytest.approx(0.8)
     assert found["verdict"].figures["verdict"] == "input"
@@ -128,7 +129,7 @@ def test_values_that_are_no_numbers_and_clocks_set_back_do_no_harm(tmp_path: Pat
     run = read_foreign(write_rows(tmp_path / name_of(), rows))
     assert run.step_times.mean_seconds == pytest.approx(2.0)
     assert run.step_times.input_share is None
-    json.dumps([answer.figures for answer in answers(run)], allow_nan=False)
+    json.dumps([answer.figures for answer in answers_of(run)], allow_nan=False)
 
 
 def test_the_tensorboard_directory_of_our_own_runs_can_be_read(tmp_path: Path) -> None:
@@ -299,7 +300,7 @@ def test_a_very_long_run_keeps_few_points_and_its_last(tmp_path: Path) -> None:
     assert len(run.training_loss.points) <= 8001
     assert run.training_loss.num_points == 30_000
     assert run.step_times.mean_seconds == pytest.approx(0.1)
-    trained = by_key(answers(run))["trained"]
+    trained = by_key(answers_of(run))["trained"]
     assert len(trained.figures["training_loss"]) <= 501
     assert trained.figures["training_loss"][-1][0] == 29_999
 

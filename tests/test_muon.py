@@ -8,8 +8,8 @@ from paceline import recipe
 from paceline.errors import UserError
 from paceline.models.norm import StepBatchNorm2d
 from paceline.settings import OptimizerSettings
-from paceline.train.muon import Muon, orthogonalised
 from paceline.train.optimizer import build_optimizer
+from paceline.train.optimizer.muon import Muon, orthogonalised
 
 
 def network() -> nn.Module:

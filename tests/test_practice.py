@@ -11,8 +11,8 @@ import pytest
 from paceline.errors import UserError
 from paceline.record.events import read_events
 from paceline.record.schema import RunDirectory
-from paceline.report.summary import summarise
-from paceline.report.verdict import Verdict
+from paceline.report.facts.verdict import Verdict
+from paceline.report.own.run import read_run
 from paceline.train.measure.practice import pauses_of
 from tests.conftest import CommandLine
 
@@ -35,7 +35,7 @@ class SeenRun:
 
     @property
     def verdict(self) -> Verdict:
-        return summarise(self.path).verdict
+        return read_run(self.path).verdict
 
 
 def run_and_look(paceline: CommandLine, practice: str, *settings: str, procs: int = 2) -> SeenRun:
@@ -63,7 +63,7 @@ def test_a_slow_loader_is_found_and_that_it_was_made_so_is_said(paceline: Comman
     found = seen.verdict
     assert found.word == "input"
     assert found.share == pytest.approx(16 * 0.3 / seen.seconds, abs=POINTS)
-    warnings = summarise(seen.path).warnings
+    warnings = read_run(seen.path).warnings
     assert "slowed down on purpose: PACELINE_PRACTICE=input=0.3" in warnings
 
 

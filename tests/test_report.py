@@ -16,10 +16,10 @@ from paceline.files import sha256_of
 from paceline.record import checkpoints as stored
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile, write_file
-from paceline.report.questions import answers
-from paceline.report.render_text import first_lines, render
-from paceline.report.summary import summarise
-from paceline.report.table import write_csv
+from paceline.report.answers import answers
+from paceline.report.own.run import read_run
+from paceline.report.render.csv import write_csv
+from paceline.report.render.text import render
 
 FACTS = {
     "world_size": 2,
@@ -99,14 +99,14 @@ class Writer:
         return path
 
     def text(self) -> str:
-        return render(summarise(self.run.path))
+        return render(read_run(self.run.path))
 
     def phases(self) -> dict[str, list[str]]:
         """The words of each line of the table of phases, by its first one."""
         return {line.split()[0]: line.split() for line in self.text().split("\n\n")[1].splitlines()}
 
     def answer(self, key: str) -> str:
-        found = {answer.key: answer for answer in answers(summarise(self.run.path))}
+        found = {answer.key: answer for answer in answers(read_run(self.run.path))}
         return found[key].sentence
 
     def table(self) -> list[dict[str, str]]:
@@ -147,7 +147,7 @@ def finished(tmp_path: Path) -> Writer:
 
 
 def test_the_first_lines_say_how_it_ended_and_how_long_it_took(finished: Writer) -> None:
-    assert first_lines(summarise(finished.run.path), 3).splitlines() == [
+    assert render(read_run(finished.run.path)).splitlines()[:3] == [
         f"{finished.run.path}: cifar10, finished at step 30 of 30",
         "took 40.0 s with 2 processes on cpu",
         "78.0 k parameters, 312.2 kB of gradients per step",
@@ -165,7 +165,7 @@ def test_the_phases_are_a_table_that_adds_up_to_the_wall_time(finished: Writer) 
 
 
 def test_step_time_and_throughput_are_those_of_the_steps(finished: Writer) -> None:
-    times = summarise(finished.run.path).step_times
+    times = read_run(finished.run.path).step_times
     assert times is not None
     assert (times.num_steps, times.median_seconds, times.units_per_second) == (30, 1.0, 128.0)
     assert (
@@ -188,7 +188,7 @@ def test_scores_of_later_evaluations_are_shown(finished: Writer) -> None:
 
 
 def test_what_saving_cost_is_said_in_seconds_and_percent(finished: Writer) -> None:
-    cost = summarise(finished.run.path).checkpoint_cost
+    cost = read_run(finished.run.path).saving.cost
     assert (cost.num_saves, cost.stall_seconds, cost.background_seconds) == (2, 1.5, 1.0)
     text = finished.answer("checkpoint")
     assert (
@@ -230,7 +230,7 @@ def test_warnings_are_repeated_and_failed_saves_counted(finished: Writer) -> Non
 def test_every_failed_save_is_counted_whatever_the_reason(finished: Writer) -> None:
     finished.rank("warning", 1030.0, step=25, text="Input/output error", failed_save=True)
     finished.rank("warning", 1031.0, step=26, text="something else was not saved")
-    assert summarise(finished.run.path).checkpoint_cost.num_failed == 1
+    assert read_run(finished.run.path).saving.cost.num_failed == 1
 
 
 def test_many_warnings_are_cut_and_counted(finished: Writer) -> None:
@@ -248,8 +248,8 @@ def test_events_lost_on_a_full_disk_are_a_warning(finished: Writer) -> None:
 
 def test_a_run_without_any_event_has_a_report(tmp_path: Path) -> None:
     run = Writer(tmp_path / "a")
-    summary = summarise(run.run.path)
-    assert (summary.step, summary.step_times, summary.checkpoint) == (0, None, None)
+    facts = read_run(run.run.path)
+    assert (facts.step, facts.step_times, facts.saving.newest) == (0, None, None)
     text = run.text()
     assert "running or killed at step 0 of 30" in text
     assert "no step was recorded yet" in text
@@ -290,7 +290,7 @@ def short_run(folder: Path, seconds: list[float]) -> Writer:
 @pytest.mark.parametrize("seconds", [[2.0], [2.0, 2.0], [2.0, 2.0, 2.0]])
 def test_a_run_of_few_steps_has_step_times(tmp_path: Path, seconds: list[float]) -> None:
     run = short_run(tmp_path / "a", seconds)
-    times = summarise(run.run.path).step_times
+    times = read_run(run.run.path).step_times
     assert times is not None and times.num_steps == len(seconds)
     assert times.low_seconds == times.median_seconds == times.high_seconds == 2.0
     assert times.units_per_second == 64.0
@@ -301,14 +301,15 @@ def test_a_run_of_few_steps_has_step_times(tmp_path: Path, seconds: list[float])
 def test_no_step_is_said_to_be_faster_or_slower_than_any_was(
     tmp_path: Path, seconds: list[float]
 ) -> None:
-    times = summarise(short_run(tmp_path / "a", seconds).run.path).step_times
+    times = read_run(short_run(tmp_path / "a", seconds).run.path).step_times
     assert times is not None
+    assert times.low_seconds is not None and times.high_seconds is not None
     assert min(seconds) <= times.low_seconds <= times.high_seconds <= max(seconds)
 
 
 def test_the_spread_of_many_steps_leaves_five_percent_on_each_side(tmp_path: Path) -> None:
     run = short_run(tmp_path / "a", [n / 1000 for n in range(1, 1001)])
-    times = summarise(run.run.path).step_times
+    times = read_run(run.run.path).step_times
     assert times is not None
     assert times.low_seconds == pytest.approx(0.05, abs=0.002)
     assert times.high_seconds == pytest.approx(0.95, abs=0.002)
@@ -368,7 +369,7 @@ def test_an_old_end_does_not_count_for_a_run_that_goes_on(killed: Writer) -> Non
 def test_a_run_set_back_behind_an_earlier_beginning_is_where_it_is(killed: Writer) -> None:
     killed.begin(1105.0, 5.0, step=20, attempt=2)
     killed.begin(1205.0, 5.0, step=10, attempt=3)  # the checkpoint of 20 was damaged
-    assert summarise(killed.run.path).step == 10
+    assert read_run(killed.run.path).step == 10
 
 
 def test_a_run_whose_launcher_saw_it_fail_is_not_said_to_be_running(killed: Writer) -> None:
@@ -476,7 +477,7 @@ def test_data_that_was_prepared_anew_since_is_told_apart(tmp_path: Path) -> None
 
 def test_what_is_no_run_has_no_report(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a run directory"):
-        summarise(tmp_path)
+        read_run(tmp_path)
     with pytest.raises(UserError, match="not a run directory"):
         write_csv(tmp_path, io.StringIO())
 

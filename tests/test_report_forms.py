@@ -12,10 +12,10 @@ import pytest
 from benchmarks import report as benchmark
 
 from paceline.record.schema import RunDirectory
-from paceline.report.answer import QUESTIONS
-from paceline.report.plots import Axis, Line, line_plot, nice_ticks
-from paceline.report.render_html import render
-from paceline.report.summary import summarise
+from paceline.report.answers.answer import QUESTIONS
+from paceline.report.own.run import read_run
+from paceline.report.render.html import render
+from paceline.report.render.svg import Axis, Line, line_plot, nice_ticks
 from tests import stored_runs
 from tests.conftest import CommandLine
 from tests.stored_runs import SCENES
@@ -57,7 +57,7 @@ def plots_of(text: str) -> list[str]:
 def test_every_run_has_a_page_that_is_whole_and_needs_nothing_else(
     tmp_path: Path, name: str
 ) -> None:
-    text = render(summarise(SCENES[name](tmp_path / "a").path))
+    text = render(read_run(SCENES[name](tmp_path / "a").path))
     page = Page(text)
     assert page.links == [] and "url(" not in text and "@import" not in text
     assert "script" not in page.seen
@@ -65,7 +65,7 @@ def test_every_run_has_a_page_that_is_whole_and_needs_nothing_else(
 
 
 def test_the_page_has_all_plots_with_axes_and_tooltips(tmp_path: Path) -> None:
-    text = render(summarise(stored_runs.plateaued(tmp_path / "a").path))
+    text = render(read_run(stored_runs.plateaued(tmp_path / "a").path))
     assert plots_of(text) == [
         "Loss",
         "Score (top1)",
@@ -82,7 +82,7 @@ def test_the_page_has_all_plots_with_axes_and_tooltips(tmp_path: Path) -> None:
 def test_names_from_outside_cannot_break_the_page(tmp_path: Path) -> None:
     run = stored_runs.three_steps(tmp_path / "<b>a & b")
     run.write(run.run.rank_events(0), "warning", step=1, text="<script>alert(1)</script>")
-    text = render(summarise(run.path))
+    text = render(read_run(run.path))
     assert "script" not in Page(text).seen and "&lt;script&gt;" in text
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import UserError
-from paceline.report.forms import open_report
-from paceline.report.summary import Options
+from paceline.report.facts.facts import Options
+from paceline.report.report import open_report
 from tests.stored_runs import SCENES, one_of_a_pair
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -10,24 +10,25 @@ import numpy as np
 import pytest
 
 from paceline.record.writer import write_file
-from paceline.report.answer import QUESTIONS, Answer
-from paceline.report.forms import open_report
-from paceline.report.questions import answers
-from paceline.report.scaling import compare
-from paceline.report.summary import Options, summarise
-from paceline.report.trend import trend
+from paceline.report.answers import answers
+from paceline.report.answers.answer import QUESTIONS, Answer
+from paceline.report.comparison import compare
+from paceline.report.facts.facts import Options
+from paceline.report.facts.trend import trend
+from paceline.report.own.run import read_run
+from paceline.report.report import open_report
 from tests import stored_runs
 from tests.stored_runs import SCENES, StoredRun, two_busy_ranks
 
 
 def answered(path: Path, options: Options | None = None) -> dict[str, Answer]:
-    return {answer.key: answer for answer in answers(summarise(path, options))}
+    return {answer.key: answer for answer in answers(read_run(path, options))}
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_every_run_has_every_answer_in_order(tmp_path: Path, name: str) -> None:
     run = SCENES[name](tmp_path / "a")
-    found = answers(summarise(run.path))
+    found = answers(read_run(run.path))
     assert [answer.key for answer in found] == list(QUESTIONS)
     for answer in found:
         assert answer.sentence.endswith("."), answer.key
@@ -192,11 +193,11 @@ def test_more_operations_than_a_plain_product_are_explained(tmp_path: Path) -> N
 
 def test_a_torn_last_line_of_every_file_is_passed_over(tmp_path: Path) -> None:
     run = stored_runs.overfitting(tmp_path / "a")
-    before = summarise(run.path)
+    before = read_run(run.path)
     for file in run.run.events.iterdir():
         file.write_bytes(file.read_bytes() + b'{"kind": "steps", "attempt": 1, "step": 1010, "lo')
-    after = summarise(run.path)
-    assert (after.step, after.story.phases) == (before.step, before.story.phases)
+    after = read_run(run.path)
+    assert (after.step, after.phases) == (before.step, before.phases)
     assert answers(after) == answers(before)
 
 
@@ -211,10 +212,10 @@ def test_rubbish_in_a_line_costs_that_line_and_no_more(tmp_path: Path) -> None:
         "text",
         None,
     ]
-    rows = len(summarise(run.path).curves)
+    rows = len(read_run(run.path).learning.loss)
     with run.run.rank_events(0).open("a") as file:
         file.writelines(json.dumps(line) + "\n" for line in lines)
-    assert len(summarise(run.path).curves) == rows
+    assert len(read_run(run.path).learning.loss) == rows
 
 
 def mangled(event: Any, chance: random.Random) -> Any:
@@ -242,26 +243,26 @@ def test_why_an_attempt_failed_is_told_in_the_words_of_the_launcher(tmp_path: Pa
     run.attempt = 2
     run.launch()
     run.write(run.run.launcher_events, "exit", code=1, reason="host", text="host two is gone")
-    assert "attempt 2 ended: host two is gone" in summarise(run.path).warnings
+    assert "attempt 2 ended: host two is gone" in read_run(run.path).warnings
 
 
 def test_a_missing_rank_file_is_said_and_the_rest_is_told(tmp_path: Path) -> None:
     run = stored_runs.plateaued(tmp_path / "a")
     run.run.rank_events(2).unlink()
-    summary = summarise(run.path)
+    facts = read_run(run.path)
     assert "no events of rank 2: what they did and who waited for them is not known" in (
-        summary.warnings
+        facts.warnings
     )
-    assert summary.verdict.word == "network"
+    assert facts.verdict.word == "network"
 
 
 def test_without_the_file_of_the_first_rank_the_next_one_tells_the_story(tmp_path: Path) -> None:
     run = stored_runs.plateaued(tmp_path / "a")
-    wall = summarise(run.path).story.wall_seconds
+    wall = read_run(run.path).wall_seconds
     run.run.rank_events(0).unlink()
-    summary = summarise(run.path)
-    assert summary.step == 1200 and summary.story.wall_seconds == pytest.approx(wall)
-    assert any("no events of rank 0" in warning for warning in summary.warnings)
+    facts = read_run(run.path)
+    assert facts.step == 1200 and facts.wall_seconds == pytest.approx(wall)
+    assert any("no events of rank 0" in warning for warning in facts.warnings)
 
 
 @pytest.mark.parametrize("jump", [7200.0, -7200.0])
@@ -278,9 +279,9 @@ def test_a_clock_that_jumps_changes_no_duration_and_is_said(tmp_path: Path, jump
         run.train(200)
         run.end()
         run.exit()
-    expected, found = summarise(steady.path), summarise(jumping.path)
-    assert found.story.wall_seconds == pytest.approx(expected.story.wall_seconds)
-    assert found.story.phases == pytest.approx(expected.story.phases)
+    expected, found = read_run(steady.path), read_run(jumping.path)
+    assert found.wall_seconds == pytest.approx(expected.wall_seconds)
+    assert found.phases == pytest.approx(expected.phases)
     way = "forward" if jump > 0 else "back"
     assert any(f"went 2 h 00 min {way} at once" in warning for warning in found.warnings)
     assert not expected.warnings
@@ -300,12 +301,12 @@ def test_two_attempts_that_write_at_the_same_time_are_taken_apart(tmp_path: Path
         run.train(10, lambda step: 99.0)
         run.attempt, run.step = 2, zombie
         run.train(10, lambda step: 1.0)
-    summary = summarise(run.path)
-    assert summary.step == 100
-    assert summary.curves["step"].tolist() == [10.0 * n for n in range(1, 11)]
-    assert 99.0 not in summary.curves["loss"]
-    assert sum(summary.story.phases.values()) == pytest.approx(summary.story.wall_seconds)
-    assert any("attempts 1 and 2 ran at the same time" in text for text in summary.warnings)
+    facts = read_run(run.path)
+    assert facts.step == 100
+    assert facts.learning.loss.steps.tolist() == [10.0 * n for n in range(1, 11)]
+    assert 99.0 not in facts.learning.loss.values
+    assert sum(facts.phases.values()) == pytest.approx(facts.wall_seconds)
+    assert any("attempts 1 and 2 ran at the same time" in text for text in facts.warnings)
 
 
 def test_a_run_on_another_machine_has_a_report_without_its_data(tmp_path: Path) -> None:
@@ -319,7 +320,7 @@ def test_a_run_on_another_machine_has_a_report_without_its_data(tmp_path: Path) 
 def test_a_second_host_is_credited_when_nothing_else_differs(tmp_path: Path) -> None:
     one = stored_runs.one_of_a_pair(tmp_path / "one", 1)
     two = stored_runs.one_of_a_pair(tmp_path / "two", 2)
-    compared = compare([summarise(one.path), summarise(two.path)])
+    compared = compare([read_run(one.path), read_run(two.path)])
     found = compared.figures["against_first"][0]
     assert found["speed_up"] == pytest.approx(0.39 / 0.275, rel=1e-3)
     assert found["efficiency_per_process"] == pytest.approx(0.39 / 0.275 / 2, rel=1e-3)
@@ -336,7 +337,7 @@ def test_another_recipe_is_named_instead_of_crediting_the_machines(
 ) -> None:
     one = stored_runs.one_of_a_pair(tmp_path / "one", 1)
     two = stored_runs.one_of_a_pair(tmp_path / "two", 2, override)
-    text = " ".join(compare([summarise(one.path), summarise(two.path)]).sentences)
+    text = " ".join(compare([read_run(one.path), read_run(two.path)]).sentences)
     assert named in text and "not to be credited to the machines alone" in text
 
 
@@ -346,14 +347,14 @@ def test_another_version_of_software_is_named(tmp_path: Path) -> None:
     environment = json.loads(two.run.environment.read_text())
     environment["libraries"]["torch"] = "2.14.0"
     write_file(two.run.environment, json.dumps(environment))
-    text = " ".join(compare([summarise(one.path), summarise(two.path)]).sentences)
+    text = " ".join(compare([read_run(one.path), read_run(two.path)]).sentences)
     assert "libraries.torch (2.13.0 to 2.14.0)" in text
 
 
 def test_the_same_run_twice_is_not_explained_by_machines(tmp_path: Path) -> None:
     one = stored_runs.one_of_a_pair(tmp_path / "one", 2)
     two = stored_runs.one_of_a_pair(tmp_path / "two", 2)
-    text = " ".join(compare([summarise(one.path), summarise(two.path)]).sentences)
+    text = " ".join(compare([read_run(one.path), read_run(two.path)]).sentences)
     assert "did 1.00 times as many images a second" in text
     assert "software and machines are the same, and so is the processor time" in text
 
@@ -365,7 +366,7 @@ def test_more_than_perfect_scaling_is_not_believed(tmp_path: Path) -> None:
     for run in (one, two):
         run.begin()
         run.train(100)
-    text = " ".join(compare([summarise(one.path), summarise(two.path)]).sentences)
+    text = " ".join(compare([read_run(one.path), read_run(two.path)]).sentences)
     assert "more than perfect scaling is no merit of the machines" in text
 
 
@@ -379,5 +380,5 @@ def test_runs_that_count_different_things_are_not_compared(tmp_path: Path) -> No
     )
     two.begin()
     two.train(100)
-    text = " ".join(compare([summarise(one.path), summarise(two.path)]).sentences)
-    assert "cannot be compared" in text and math.isfinite(summarise(two.path).step)
+    text = " ".join(compare([read_run(one.path), read_run(two.path)]).sentences)
+    assert "cannot be compared" in text and math.isfinite(read_run(two.path).step)

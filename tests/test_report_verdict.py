@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from paceline.record.schema import PHASES
-from paceline.report.answers_verdict import sentence
-from paceline.report.verdict import judge
-from paceline.report.world_times import WorldTimes
+from paceline.report.answers.verdict import sentence
+from paceline.report.facts.verdict import judge
+from paceline.report.facts.world_times import WorldTimes
 
 BASE = {"input": 0.01, "compute": 0.40, "network": 0.05, "optimizer": 0.04}
 

@@ -62,6 +62,38 @@ def format_count(count: float) -> str:
     return _in_largest_unit(count, _COUNT_UNITS) or f"{count:,.0f}"
 
 
+def format_number(value: float) -> str:
+    """Four digits that matter."""
+    if not math.isfinite(value):
+        return "?"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def format_bits(bits_per_second: float) -> str:
+    """Speeds of links, as they are sold: 1e9 -> '1 Gbit/s'."""
+    for size, name in ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
+        if bits_per_second >= size:
+            return f"{bits_per_second / size:.3g} {name}"
+    return f"{bits_per_second:.0f} bit/s"
+
+
+def format_flops(flops: float) -> str:
+    for size, name in ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s")):
+        if flops >= size:
+            return f"{flops / size:.3g} {name}"
+    return f"{flops / 1e6:.3g} MFLOP/s"
+
+
+def percent(share: float) -> str:
+    """'0.4 %' and '12 %': one digit only where it says something."""
+    if not math.isfinite(share):
+        return "?"
+    value = 100 * share
+    if 0 < value < 0.05:
+        return "under 0.1 %"
+    return f"{value:.1f} %" if abs(value) < 9.95 else f"{value:.0f} %"
+
+
 def plural(noun: str) -> str:
     """'target token' -> 'target tokens', 'batch' -> 'batches', 'entry' -> 'entries'."""
     if noun.endswith(("s", "x", "z", "ch", "sh")):

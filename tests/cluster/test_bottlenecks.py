@@ -12,8 +12,9 @@ from statistics import mean
 import psutil
 import pytest
 
-from paceline.report.questions import answers
-from paceline.report.summary import Options, summarise
+from paceline.report.answers import answers
+from paceline.report.facts.facts import Options
+from paceline.report.own.run import read_run
 from paceline.units import parse_link_speed
 from tests.cluster.conftest import PracticeLab
 from tests.cluster.remote_run import RemoteRun, Start
@@ -84,13 +85,13 @@ def test_a_slow_link_is_found_with_its_share(
     run = start(2, f"steps={num_steps}", *WIDE, *small, practice="")
     least, most = slept_shares(run, hosts, num_steps)
     assert run.finish() == 0, run.said
-    found = summarise(run.run.path).verdict
+    found = read_run(run.run.path).verdict
     assert least - POINTS < found.shares["network"] < most + POINTS
     assert found.word == "network"
     # A step waits for all that the link cannot bring while compute goes on: for most of it.
     wire_seconds = 8 * 4.8e6 / parse_link_speed(link)
     assert found.shares["network"] * found.step_seconds > 0.7 * wire_seconds
-    speeds = [host.link_bits_per_second for host in summarise(run.run.path).hosts]
+    speeds = [host.link_bits_per_second for host in read_run(run.run.path).world.hosts]
     assert speeds == [parse_link_speed(link)] * 2
 
 
@@ -107,7 +108,7 @@ def test_the_report_counts_the_bytes_that_the_interfaces_count(
     after, last = [sent_bytes(lab, host) for host in hosts], run.step_of(1)
     assert run.finish() == 0, run.said
     outside = (sum(after) - sum(before)) / num_hosts / (last - first)
-    summary = summarise(run.run.path, Options(1e9, None))
-    figures = next(a.figures for a in answers(summary) if a.key == "traffic")
+    facts = read_run(run.run.path, Options(1e9, None))
+    figures = next(a.figures for a in answers(facts) if a.key == "traffic")
     assert figures["measured_bytes_per_step"] == pytest.approx(outside, rel=0.05)
     assert figures["predicted_bytes_per_step"] == pytest.approx(outside, rel=0.10)

@@ -1,4 +1,4 @@
-"""The page's server: three fixed files and one stream of records, to this machine only.
+"""The page's server: its fixed files and one stream of records, to this machine only.
 
 No request names a file, so none can name a wrong one. A request must call this server by a loopback
 name, or else a foreign page could point a name of its own at 127.0.0.1 and read along (DNS
@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from paceline.board.tensorboard import LOOPBACK, TensorBoard
 from paceline.errors import UserError
+from paceline.record.palette import phase_style_sheet
 from paceline.record.schema import PHASES
 from paceline.watch.live import RECENT_SECONDS, LiveRun
 
@@ -125,8 +126,7 @@ class Board:
                 {"rank": n, "host": rank.host, "step": rank.step, "phases": rank.phases(since)}
                 for n, rank in sorted(live.ranks.items())
             ],
-            "straggler": slow
-            and {"rank": slow.rank, "phase": slow.phase, "share": slow.waited_share},
+            "straggler": slow and {"rank": slow.rank, "phase": slow.phase, "share": slow.share},
             "hosts": [probe for _, probe in sorted(live.hosts.items())],
             "tensorboard": self._tensorboard and self._tensorboard.address(),
             "tensorboard_starting": self._tensorboard is not None,
@@ -187,6 +187,9 @@ class _Handler(BaseHTTPRequestHandler):
         if url.path == "/data":
             body = json.dumps(finite(self._data(url.query)), allow_nan=False).encode()
             self._send(HTTPStatus.OK, body if with_body else b"", "application/json")
+        elif url.path == "/phases.css":
+            body = phase_style_sheet().encode()
+            self._send(HTTPStatus.OK, body if with_body else b"", "text/css; charset=utf-8")
         elif url.path in _FILES:
             name, kind = _FILES[url.path]
             body = (resources.files("paceline.board") / name).read_bytes()

@@ -43,8 +43,8 @@ def add_readers(verbs: Verbs) -> None:
 
 def report_run(arguments: argparse.Namespace) -> int:
     from paceline.errors import UserError
-    from paceline.report.forms import open_report
-    from paceline.report.summary import Options
+    from paceline.report.facts.facts import Options
+    from paceline.report.report import open_report
     from paceline.units import parse_link_speed
 
     asked = {form: getattr(arguments, form) for form in _FORMS}
@@ -85,7 +85,7 @@ def _write_form(content: str, path: Path, usual: Path) -> None:
 def log_run(arguments: argparse.Namespace) -> int:
     import io
 
-    from paceline.report.table import write_csv
+    from paceline.report.render.csv import write_csv
     from paceline.terminal import printable
 
     table = io.StringIO()  # names of scores come from events
@@ -97,7 +97,7 @@ def log_run(arguments: argparse.Namespace) -> int:
 def checkpoint_run(arguments: argparse.Namespace) -> int:
     from paceline.record.checkpoints import choose
     from paceline.record.directory import require_run
-    from paceline.report.render_checkpoint import render
+    from paceline.report.render.checkpoint import render
 
     require_run(arguments.run)
     print(render(choose(arguments.run, arguments.checkpoint, say)))

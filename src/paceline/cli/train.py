@@ -77,4 +77,4 @@ def evaluate_run(arguments: argparse.Namespace) -> int:
 
     require_run(arguments.run)
     where = [str(arguments.run), arguments.checkpoint, arguments.split]
-    return run_alone("paceline.train.evaluator", where)
+    return run_alone("paceline.train.measure.evaluator", where)

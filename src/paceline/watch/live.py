@@ -16,6 +16,8 @@ from paceline.recipe import read_settings
 from paceline.record.directory import is_being_trained, refuse_newer
 from paceline.record.events import Event
 from paceline.record.schema import RunDirectory
+from paceline.report.facts.stragglers import Straggler, find_straggler
+from paceline.report.facts.world_times import Interval, times_of_intervals
 from paceline.watch.tail import RunTail
 
 RECENT_SECONDS = 60.0
@@ -50,6 +52,10 @@ class Rank:
         default_factory=lambda: deque(maxlen=_NUM_RECENT)
     )
     """(time, seconds, phases)"""
+    intervals: deque[tuple[float, Interval]] = field(
+        default_factory=lambda: deque(maxlen=_NUM_RECENT)
+    )
+    """What it did in its last lines of steps, with their times."""
 
     def phases(self, since: float) -> dict[str, float]:
         """Seconds by phase in the intervals that ended since then; in the last one at least."""
@@ -59,17 +65,6 @@ class Rank:
             for name, seconds in phases.items():
                 sums[name] = sums.get(name, 0.0) + seconds
         return sums
-
-
-@dataclass(frozen=True)
-class Straggler:
-    """The rank the others wait for."""
-
-    rank: int
-    phase: str
-    """In which it spends more than they do."""
-    waited_share: float
-    """Of the others' time, beyond what it waits itself."""
 
 
 def open_run(path: Path) -> "LiveRun":
@@ -135,11 +130,14 @@ class LiveRun:
         if kind == "begin":
             rank.host, rank.step = str(event.get("host", "")), int(event["step"])
             rank.recent.clear()
+            rank.intervals.clear()
         if kind == "steps":
             rank.step = int(event["step"])
         if kind in ("steps", "end"):
-            seconds = _number(event.get("seconds")) or 0.0
-            rank.recent.append((event["time"], seconds, _phases(event)))
+            seconds, phases = _number(event.get("seconds")) or 0.0, _phases(event)
+            rank.recent.append((event["time"], seconds, phases))
+        if kind == "steps" and (num_steps := event.get("num_steps")):
+            rank.intervals.append((event["time"], Interval(rank.step, num_steps, phases)))
         if kind == "warning":
             told = {"time": event["time"], "rank": number, "text": str(event["text"])}
             self.warnings.append(told)
@@ -224,8 +222,14 @@ class LiveRun:
         return [r for r in self.kept if r["kind"] == "score" and r["split"] == split]
 
     def straggler(self) -> Straggler | None:
+        """Judged as the report judges the whole run, from the recent past."""
         since = self.last_time - RECENT_SECONDS
-        return find_straggler({n: rank.phases(since) for n, rank in self.ranks.items()})
+        recent = {
+            n: [interval for time, interval in rank.intervals if time >= since]
+            for n, rank in self.ranks.items()
+        }
+        times = times_of_intervals(recent, {n: rank.host for n, rank in self.ranks.items()})
+        return find_straggler(times) if times is not None else None
 
 
 def _stays(record: Record) -> bool:
@@ -327,28 +331,3 @@ def ratio(part: float | None, whole: float | None) -> float | None:
 def _sum_of(*parts: float | None) -> float | None:
     known = [part for part in parts if part is not None]
     return sum(known) if known else None
-
-
-def find_straggler(phases: dict[int, dict[str, float]]) -> Straggler | None:
-    """The rank that waits clearly less for the network than every other one does."""
-    shares = {n: _shares(own) for n, own in phases.items() if sum(own.values()) > 0}
-    if len(shares) < 2:
-        return None
-    waits = {n: own.get("network", 0.0) for n, own in shares.items()}
-    last = min(waits, key=lambda n: waits[n])
-    others = [n for n in shares if n != last]
-    gap = min(waits[n] for n in others) - waits[last]
-    if gap < 0.1:
-        return None
-    names = {name for own in shares.values() for name in own} - {"network"}
-    extra = {
-        name: shares[last].get(name, 0.0)
-        - sum(shares[n].get(name, 0.0) for n in others) / len(others)
-        for name in names
-    }
-    return Straggler(last, max(extra, key=lambda name: extra[name]), gap)
-
-
-def _shares(phases: dict[str, float]) -> dict[str, float]:
-    whole = sum(phases.values())
-    return {name: seconds / whole for name, seconds in phases.items()}

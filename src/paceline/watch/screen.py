@@ -308,7 +308,7 @@ def _straggler(live: LiveRun) -> Text | None:
         return None
     return Text(
         f"the others wait for rank {slow.rank}, which spends more in "
-        f"{printable_line(slow.phase)}: {100 * slow.waited_share:.0f} % of their time",
+        f"{printable_line(slow.phase)}: {100 * slow.share:.0f} % of their time",
         "yellow",
     )
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 from paceline.errors import UserError
 from paceline.record.schema import RunDirectory
-from paceline.report.foreign import event_runs, imagenet, openseq2seq
-from paceline.report.foreign.attempts import one_run
+from paceline.report.facts.facts import Facts, Options
+from paceline.report.foreign import imagenet_example, openseq2seq, tensorboard
+from paceline.report.foreign.as_facts import as_facts
 from paceline.report.foreign.event_files import is_event_file
-from paceline.report.foreign.lines import looks_like_text, text_lines
-from paceline.report.foreign.ranks import join_ranks
+from paceline.report.foreign.joining import join_ranks, one_run
 from paceline.report.foreign.run import ForeignRun
+from paceline.report.foreign.text_lines import looks_like_text, text_lines
 
 _READABLE = (
     "give a run directory of `paceline train`, TensorBoard event files (a file or a directory), "
@@ -24,7 +25,7 @@ _LINES_AT_BEGIN = 20_000
 Reader = Callable[[Path, Iterator[str]], list[ForeignRun]]
 _TOOLS: tuple[tuple[Callable[[str], bool], Reader], ...] = (
     (openseq2seq.is_openseq2seq, openseq2seq.read),
-    (imagenet.is_imagenet, imagenet.read),
+    (imagenet_example.is_imagenet, imagenet_example.read),
 )
 
 
@@ -32,16 +33,16 @@ def is_foreign(path: Path) -> bool:
     """Whether this is for `read_foreign`: any file, and a directory of logs that is no run."""
     if path.is_dir():
         return not RunDirectory(path).exists() and (
-            bool(event_runs.event_files(path)) or next(_known_logs(path), None) is not None
+            bool(tensorboard.event_files(path)) or next(_known_logs(path), None) is not None
         )
     return path.is_file()
 
 
-def read_foreign(
-    path: Path,
-    link_bits_per_second: float | None = None,
-    price_per_hour: float | None = None,
-) -> ForeignRun:
+def read_log(path: Path, options: Options | None = None) -> Facts:
+    return as_facts(read_foreign(path), options or Options())
+
+
+def read_foreign(path: Path) -> ForeignRun:
     """What the log says, as plain data. A log of no known tool is a mistake of the user's."""
     if not path.exists():
         raise UserError(f"{path} does not exist", _READABLE)
@@ -49,23 +50,21 @@ def read_foreign(
     if not runs:
         raise UserError(f"{path} holds nothing that can be reported", _READABLE)
     run = one_run(runs)
-    run.link_bits_per_second = link_bits_per_second
-    run.price_per_hour = price_per_hour
     if run.path != path and path.is_dir():
         run.notes.append(f"read from {run.path}")
     return run
 
 
 def _read_directory(path: Path) -> list[ForeignRun]:
-    if event_runs.event_files(path):
-        return event_runs.read(path)
+    if tensorboard.event_files(path):
+        return tensorboard.read(path)
     runs = [one_run(found) for file, read in _known_logs(path) if (found := _read_with(file, read))]
     return join_ranks(runs)
 
 
 def _read_file(path: Path) -> list[ForeignRun]:
     if is_event_file(path):
-        return event_runs.read(path)
+        return tensorboard.read(path)
     if not looks_like_text(path):
         raise UserError(f"{path} is not a log that Paceline knows: it is not text", _READABLE)
     read = _reader_of(text_lines(path))

@@ -4,11 +4,69 @@ Whatever the tool, its reader fills one `ForeignRun`; what the log does not say 
 No file is read here and nothing is judged.
 """
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paceline.report.foreign.curve import Curve
+Points = list[tuple[int, float]]
+
+_MOST_POINTS = 4000
+
+
+@dataclass
+class Curve:
+    """Points in the order in which they were logged; of very many, evenly some and the last."""
+
+    _kept: Points = field(default_factory=list)
+    _stride: int = 1
+    _last: tuple[int, float] | None = None
+    num_points: int = 0
+    """How many were logged, kept or not."""
+    first_not_finite: int | None = None
+    """The first step whose value was infinite or not a number."""
+    not_finite_from: int | None = None
+    """The step from which on no value was a number."""
+
+    def add(self, step: int, value: float) -> None:
+        if not math.isfinite(value):
+            if self.first_not_finite is None:
+                self.first_not_finite = step
+            if self.not_finite_from is None:
+                self.not_finite_from = step
+            return
+        self.not_finite_from = None
+        if self.num_points % self._stride == 0:
+            self._kept.append((step, value))
+        self._last = (step, value)
+        self.num_points += 1
+        if len(self._kept) > 2 * _MOST_POINTS:
+            self._kept = self._kept[::2]
+            self._stride *= 2
+
+    def drop_from(self, step: int) -> None:
+        """Forget what was done again after a restart."""
+        self._kept = [point for point in self._kept if point[0] < step]
+        self._last = self._kept[-1] if self._kept else None
+        # Keeps the count a multiple of the stride, so that the next point is kept again.
+        self.num_points = len(self._kept) * self._stride
+        if self.first_not_finite is not None and self.first_not_finite >= step:
+            self.first_not_finite = None
+        if self.not_finite_from is not None and self.not_finite_from >= step:
+            self.not_finite_from = None
+
+    @property
+    def points(self) -> Points:
+        if self._last is None or self._last == self._kept[-1]:
+            return self._kept
+        return [*self._kept, self._last]
+
+    @property
+    def last(self) -> tuple[int, float] | None:
+        return self._last
+
+    def __bool__(self) -> bool:
+        return self._last is not None
 
 
 @dataclass
@@ -83,11 +141,6 @@ class ForeignRun:
     num_parameters: int | None = None
     gradient_bytes_each: int = 4
     gradient_how: str = "4 bytes for each, as 32-bit gradients take"
-
-    link_bits_per_second: float | None = None
-    """Between the hosts; no log tells it, so the user does."""
-    price_per_hour: float | None = None
-    """Of one host; likewise."""
 
     config: dict[str, Any] = field(default_factory=dict)
     """Settings that the tool printed."""

@@ -7,8 +7,7 @@ or in the blocks of their buffers; a track that begins where another has ended i
 
 from dataclasses import dataclass, field
 
-from paceline.report.foreign.curve import Curve
-from paceline.report.foreign.run import ForeignRun
+from paceline.report.foreign.run import Curve, ForeignRun
 
 Position = tuple[int, int]
 """Epoch, and index of the batch in it."""
@@ -39,11 +38,6 @@ class Track:
 class Tracks:
     def __init__(self) -> None:
         self.all: list[Track] = []
-
-    @property
-    def latest(self) -> Track | None:
-        """The one that got the last line."""
-        return max(self.all, key=lambda track: track.last_line, default=None)
 
     def continued_by(self, position: Position, line_number: int) -> Track | None:
         """Of those behind it the one heard last: a dead run is never nearer than a living one."""

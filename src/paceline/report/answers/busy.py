@@ -1,0 +1,136 @@
+"""The answer about the machines: were they busy, and with what."""
+
+import math
+from typing import Any
+
+from paceline.report.answers.answer import QUESTIONS, Answer
+from paceline.report.answers.words import again
+from paceline.report.facts.busyness import (
+    achieved_flops,
+    longest_wait,
+    own_cpu_share,
+    utilisation,
+)
+from paceline.report.facts.facts import Facts
+from paceline.units import format_flops, percent
+
+_HOW = (
+    "the operating system's (or the driver's) counters every few seconds on each host; operations "
+    "counted once per unit, against a plain product of matrices timed in every process at the start"
+)
+
+
+def busy(facts: Facts) -> Answer:
+    share, what = utilisation(facts)
+    achieved, peak = achieved_flops(facts), facts.world.peak_flops
+    of_peak = achieved / peak if achieved and peak else math.nan
+    figures: dict[str, Any] = {}
+    if math.isfinite(share):
+        figures |= {"utilisation": share, "utilisation_of": what}
+        figures["utilisation_by_host"] = {use.host: use.cpu_share for use in facts.world.hosts}
+    own = own_cpu_share(facts)
+    if own is not None:
+        figures["own_cpu_share"] = own
+    if achieved:
+        figures |= {"achieved_flops": achieved}
+    if achieved and peak:
+        figures |= {"peak_flops": peak, "share_of_peak": of_peak}
+    sentence = _measured(facts, share, what, of_peak)
+    if not sentence:
+        sentence, bound = _at_most(facts)
+        figures |= bound
+    return Answer(
+        "busy",
+        QUESTIONS["busy"],
+        sentence + _main_process(facts, figures),
+        figures,
+        _HOW if facts.is_own else "",
+        _missing(facts, share, achieved, peak),
+        _busier(facts, of_peak),
+    )
+
+
+def _measured(facts: Facts, share: float, what: str, of_peak: float) -> str:
+    achieved, parts = achieved_flops(facts), []
+    if math.isfinite(share):
+        parts.append(f"The {what} were {percent(share)} busy")
+        own = own_cpu_share(facts)
+        if what == "cores" and own is not None:
+            parts[-1] += f", {percent(own)} with this run"
+    stolen = [use.stolen_share for use in facts.world.hosts if use.stolen_share > 0.02]
+    if stolen and parts:
+        parts[-1] += f", and others on the machine took {percent(max(stolen))} of the time"
+    if achieved and facts.world.peak_flops:
+        parts.append(
+            f"the model reached {format_flops(achieved)}, {percent(of_peak)} of the "
+            f"{format_flops(facts.world.peak_flops)} that a plain product of matrices reaches here"
+        )
+    if not parts:
+        return ""
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}.{_meaning(facts, share, of_peak)}"
+
+
+def _meaning(facts: Facts, share: float, of_peak: float) -> str:
+    own = own_cpu_share(facts)
+    has_devices = any(use.device_names for use in facts.world.hosts)
+    if share > 0.7 and own is not None and own < 0.7 * share and not has_devices:
+        return " Other programs used the machine as well."
+    if not (math.isfinite(share) and math.isfinite(of_peak)):
+        return ""
+    if of_peak > 1:
+        return " More than a plain product, because convolutions took fewer operations than that."
+    if share > 0.8 and of_peak < 0.2:
+        return (
+            " Busy, but mostly not with arithmetic: memory, small pieces of work or waiting in a "
+            "spin."
+        )
+    if share < 0.6:
+        return " They could have done more: see what held it up."
+    return ""
+
+
+def _at_most(facts: Facts) -> tuple[str, dict[str, Any]]:
+    """What is known to be waiting bounds the rest."""
+    wait = longest_wait(facts)
+    if wait is None:
+        of = "the run has no probes of its hosts and no count of its arithmetic"
+        return f"Not known: {of if facts.is_own else 'the log does not tell'}.", {}
+    name, share = wait
+    return (
+        f"At most {percent(1 - share)} of a step with computing: {percent(share)} goes to waiting "
+        f"for {name}, whatever a utilisation meter shows."
+    ), {"most_busy_share": 1 - share}
+
+
+def _main_process(facts: Facts, figures: dict[str, Any]) -> str:
+    if not facts.world.main_cpu_seconds or not facts.wall_seconds:
+        return ""
+    cores = figures["main_process_cores"] = facts.world.main_cpu_seconds / facts.wall_seconds
+    return f" The main process itself kept {cores:.2f} of a core busy."
+
+
+def _missing(facts: Facts, share: float, achieved: float | None, peak: float | None) -> str:
+    if not facts.is_own:
+        return (
+            "utilisation: run `nvidia-smi --query-gpu=utilization.gpu,power.draw --format=csv -l 5`"
+            " beside it, or `paceline train`, which probes every host"
+        )
+    lacking = []
+    if not math.isfinite(share):
+        lacking.append("probes (events/host-*.jsonl), which training writes by itself")
+    if not achieved or not peak:
+        lacking.append("flops_per_unit and peak_flops in the begin event")
+    return " and ".join(lacking)
+
+
+def _busier(facts: Facts, of_peak: float) -> str:
+    if not (math.isfinite(of_peak) and of_peak < 0.3):
+        return ""
+    micro = (facts.settings.get("batch") or {}).get("micro")
+    on_cuda = str(facts.begin.get("device", "")).startswith("cuda")
+    if on_cuda and facts.settings.get("precision") == "fp32":
+        return again(facts.run, "precision=bf16")
+    if on_cuda and isinstance(micro, int):
+        return f"larger pieces of work: {again(facts.run, f'batch.micro={2 * micro}')}"
+    return ""

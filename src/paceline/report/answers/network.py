@@ -1,0 +1,145 @@
+"""Was the network the bottleneck: by waiting that was measured, else by what must be sent."""
+
+from typing import Any
+
+from paceline.record.schema import INPUT, NETWORK
+from paceline.report.answers.answer import QUESTIONS, Answer
+from paceline.report.answers.traffic import MISSING_PROBES, missing_for_ring, why_no_ring
+from paceline.report.answers.words import GIVE_LINK, HOW_PHASES, times_as_fast
+from paceline.report.facts.facts import Facts
+from paceline.report.facts.network import (
+    link_of,
+    predicted_per_step,
+    seconds_on_link,
+    sent_per_step,
+)
+from paceline.report.facts.verdict import LEAST_SHARE
+from paceline.report.facts.world_times import WorldTimes
+from paceline.units import format_bits, format_bytes, format_seconds, percent
+
+
+def network(facts: Facts) -> Answer:
+    ask, found = QUESTIONS["network"], facts.verdict
+    if facts.is_own and not found.step_seconds:
+        return Answer("network", ask, "No step was recorded.", missing="steps")
+    if facts.world.size == 1:
+        return Answer(
+            "network",
+            ask,
+            "No: it was one process, which has nobody to wait for.",
+            {"share": 0.0, "step_seconds": found.step_seconds},
+            HOW_PHASES if facts.is_own else "",
+        )
+    times = facts.world.times
+    return _predicted(facts) if times is None else _measured(facts, times)
+
+
+def _measured(facts: Facts, times: WorldTimes) -> Answer:
+    found = facts.verdict
+    share = times.per_step(NETWORK) / found.step_seconds
+    figures: dict[str, Any] = {
+        "share": share,
+        "step_seconds": found.step_seconds,
+        "without_network_seconds": found.without_network_seconds,
+        "share_without_stragglers": found.shares.get(NETWORK, 0.0),
+    }
+    link_figures, link_text, missing = _link_use(facts)
+    is_it = "Yes" if found.word == NETWORK else "No"
+    fastest = found.without_network_seconds
+    late = found.straggler
+    waited_for = (
+        f" Much of it was waiting for rank {late.rank}, which no network cures." if late else ""
+    )
+    sentence = (
+        f"{is_it}: processes waited for each other {percent(share)} of the loop. On an infinitely "
+        f"fast network a step would take {format_seconds(fastest)} instead of "
+        f"{format_seconds(found.step_seconds)} "
+        f"({times_as_fast(found.step_seconds, fastest)}).{waited_for}{link_text}"
+    )
+    return Answer(
+        "network",
+        QUESTIONS["network"],
+        sentence,
+        figures | link_figures,
+        HOW_PHASES + "; traffic from the interface's own counters",
+        missing,
+    )
+
+
+def _link_use(facts: Facts) -> tuple[dict[str, Any], str, str]:
+    """Figures, words, and what is missing about the link."""
+    per_step, link, found = sent_per_step(facts), link_of(facts), facts.verdict
+    if facts.world.num_hosts == 1 and link is None:
+        return {}, " All processes were on one host, so no link was used.", ""
+    if per_step is None:
+        return {}, "", MISSING_PROBES
+    if link is None:
+        return {"sent_bytes_per_step": per_step}, "", "the link's speed: give it with --link 1Gbit"
+    wire_seconds = 8 * per_step / link
+    share = wire_seconds / found.step_seconds
+    text = (
+        f" A step sends {format_bytes(per_step)} from each host, which takes a link of "
+        f"{format_bits(link)} {format_seconds(wire_seconds)}: {percent(share)} of the step."
+    )
+    if found.word == NETWORK and share < 0.3 * found.share:
+        text += (
+            " So it is not the link's speed that was lacking, but the time of many small messages "
+            "or processes that are not ready together."
+        )
+    figures = {
+        "sent_bytes_per_step": per_step,
+        "link_bits_per_second": link,
+        "wire_seconds_per_step": wire_seconds,
+        "link_share": share,
+    }
+    return figures, text, ""
+
+
+def _predicted(facts: Facts) -> Answer:
+    """Nobody measured waiting: the bytes of a ring all-reduce on the link are its upper bound."""
+    sent, link, found = predicted_per_step(facts), link_of(facts), facts.verdict
+    ask, seconds = QUESTIONS["network"], seconds_on_link(facts)
+    if sent is None or facts.world.num_hosts == 1 or not found.step_seconds:
+        sentence = f"{why_no_ring(facts)}{_at_most(facts)}"
+        return Answer("network", ask, sentence, missing=missing_for_ring(facts))
+    step_seconds = found.step_seconds
+    if seconds is None or link is None:
+        return Answer(
+            "network",
+            ask,
+            f"It cannot be told from the log alone: {format_bytes(sent)} leave each host in every "
+            f"step of {format_seconds(step_seconds)}.{_at_most(facts)}",
+            {"predicted_bytes_per_step": sent},
+            missing=GIVE_LINK,
+        )
+    share, fastest = found.shares.get(NETWORK, 0.0), found.without_network_seconds
+    sentence = (
+        f"{'Yes' if share >= LEAST_SHARE else 'No'}: at {format_bits(link)} the gradients need "
+        f"{format_seconds(min(seconds, step_seconds))} of every {format_seconds(step_seconds)} "
+        f"step ({percent(share)}); on an infinitely fast network a step would take "
+        f"{format_seconds(fastest)}, if computing hid none of it."
+    )
+    figures = {
+        "network_share": share,
+        "network_seconds_per_step": min(seconds, step_seconds),
+        "without_network_seconds": fastest,
+        "link_bits_per_second": link,
+    }
+    return Answer(
+        "network",
+        ask,
+        sentence,
+        figures,
+        "predicted for a ring all-reduce",
+        "waiting that was measured, and how much of it computing hid; "
+        "`paceline train` records both",
+    )
+
+
+def _at_most(facts: Facts) -> str:
+    share = facts.verdict.shares.get(INPUT, 0.0)
+    if share < LEAST_SHARE:
+        return ""
+    return (
+        f" It is at most {percent(1 - share)} of the step, because {percent(share)} is input wait."
+    )

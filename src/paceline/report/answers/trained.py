@@ -1,0 +1,275 @@
+"""The answer about learning: is it fully trained, and what would more steps bring."""
+
+from typing import Any
+
+import numpy as np
+
+from paceline.report.answers.answer import QUESTIONS, Answer
+from paceline.report.answers.words import again, go_on, signed
+from paceline.report.facts.facts import Facts
+from paceline.report.facts.learning import (
+    diverged,
+    has_settled,
+    is_doubtful_start,
+    loss_trend,
+    measures,
+    score_trend,
+    series,
+)
+from paceline.report.facts.trend import LEAST_POINTS, Points, Trend
+from paceline.terminal import sparkline
+from paceline.units import count_of, format_number, percent
+
+_MORE = 0.1
+_LEAST_GAIN = 0.25
+"""Of the noise: a slope that brings less with 10 % more steps is not worth going on for."""
+_FEW_POINTS = 5
+
+
+def trained(facts: Facts) -> Answer:
+    score, loss = _believed_score_trend(facts), loss_trend(facts.learning)
+    state, sentence = _state(facts, score, loss)
+    by = facts.learning.best_by
+    figures: dict[str, Any] = {"state": state, "step": facts.step, "score_name": by or None}
+    figures |= _trend_figures("score", score, facts.step)
+    figures |= _trend_figures("loss", loss, facts.step)
+    target, told = _target(facts)
+    if not facts.is_own:
+        figures |= _curve_figures(facts)
+        told = " ".join([_loss_in_words(facts), *_scores_in_words(facts)])
+    return Answer(
+        "trained",
+        QUESTIONS["trained"],
+        " ".join(filter(None, [sentence, told])),
+        figures | target,
+        "the slope of the last third of the curve (median of all pairwise slopes) against the "
+        "scatter around it",
+        "" if state == "diverged" else _what_is_missing(facts, score, loss),
+        _train_on(facts, state),
+    )
+
+
+def _believed_score_trend(facts: Facts) -> Trend | None:
+    curve = series(facts.learning.scores, facts.learning.best_by)
+    is_doubtful = is_doubtful_start(curve, facts.learning, facts.step)
+    return None if is_doubtful else score_trend(facts.learning)
+
+
+def _state(facts: Facts, score: Trend | None, loss: Trend | None) -> tuple[str, str]:
+    if not len(facts.learning.loss) and score is None:
+        return _state_without_loss(facts)
+    if problem := diverged(facts.learning):
+        return "diverged", f"No: {problem}."
+    if score is not None:
+        state, text = _by_score(facts, score)
+    elif loss is not None:
+        state, text = _by_loss(facts, loss)
+    else:
+        state, text = "unknown", f"Unclear: {count_of(facts.step, 'step')} show no trend."
+    text += _after_the_fall(facts, state)
+    short = _stopped_short(facts)
+    if short and state in ("improving", "unclear", "unknown"):
+        return state, f"No: it {short} {text}"
+    return state, f"{text} It {short}" if short else text + _how_far(facts)
+
+
+def _state_without_loss(facts: Facts) -> tuple[str, str]:
+    if problem := diverged(facts.learning):
+        return "diverged", f"No: {problem}."
+    if facts.is_own:
+        return "unknown", "Not started: no step was recorded."
+    short = _stopped_short(facts)
+    sentence = f"No: it {short}" if short else "Unclear: the log holds too little to tell."
+    return "unknown", sentence + _how_far(facts)
+
+
+def _after_the_fall(facts: Facts, state: str) -> str:
+    if state != "improving" or not has_settled(facts):
+        return ""
+    return (
+        " But the rate has come down to nearly nothing, so going on brings less than that; a run "
+        "with a longer schedule may bring more."
+    )
+
+
+def _stopped_short(facts: Facts) -> str:
+    """Where it ended, if that is before the step at which it was to end."""
+    step, wanted, every = facts.step, facts.steps_wanted, facts.steps_per_line
+    is_done = facts.reason == "running" or (bool(facts.reason) and not facts.is_own)
+    if wanted is None or step >= wanted or is_done:
+        return ""
+    more = f" (a line comes every {every:,} steps, so it may have done up to {every - 1} more)"
+    return (
+        f"stopped at step {step:,} of {wanted:,}, {percent(step / wanted)} of what was wanted"
+        f"{more * (every > 1)}."
+    )
+
+
+def _how_far(facts: Facts) -> str:
+    """What a log says of its end."""
+    if facts.is_own or _stopped_short(facts):
+        return ""
+    if facts.steps_wanted is not None:
+        return f" All {facts.steps_wanted:,} steps were done."
+    ended = "It ended by itself" if facts.reason else "The log ends"
+    return f" {ended} at step {facts.step:,}; how many steps were wanted is not in the log."
+
+
+def _by_score(facts: Facts, found: Trend) -> tuple[str, str]:
+    by, more = facts.learning.best_by, max(round(_MORE * facts.step), 1)
+    gain, error = found.gain(more), 2 * found.slope_error * more
+    where = (
+        f"over the last {found.num_points} evaluations (steps {found.first_step:,.0f} to "
+        f"{found.last_step:,.0f}) {by}"
+    )
+    likely = (
+        f"a further 10 % of steps ({more:,}) would likely bring {signed(gain)} "
+        f"(give or take {error:.4f})"
+    )
+    if found.rises and gain > _LEAST_GAIN * found.noise:
+        return "improving", f"Not yet: {where} still rose, to {found.level:.4f}; {likely}."
+    if found.falls:
+        return "worsening", (
+            f"It was trained too long: {where} fell to {found.level:.4f}; {likely}."
+        )
+    if found.is_doubtful:
+        way = "rose" if found.slope > 0 else "fell"
+        return "unclear", (
+            f"Unclear: {where} {way}, but scatters too much for so few points (noise "
+            f"{found.noise:.4f}); {likely}."
+        )
+    return "plateaued", (
+        f"Yes, as far as this recipe goes: {where} stayed at {found.level:.4f} within its noise "
+        f"of {found.noise:.4f}; {likely}."
+    )
+
+
+def _by_loss(facts: Facts, found: Trend) -> tuple[str, str]:
+    gain = found.gain(max(round(_MORE * facts.step), 1))
+    text = "By the training loss alone, as there are too few evaluations: "
+    if found.falls:
+        return "improving", (
+            f"{text}not yet, it still falls; a further 10 % of steps would likely bring "
+            f"{signed(gain)}."
+        )
+    if found.is_doubtful:
+        return "unclear", f"{text}unclear, it scatters too much (at {format_number(found.level)})."
+    return "plateaued", f"{text}it has stopped falling, at {format_number(found.level)}."
+
+
+def _trend_figures(name: str, found: Trend | None, step: int) -> dict[str, Any]:
+    if found is None:
+        return {}
+    return {
+        f"{name}_per_1000_steps": 1000 * found.slope,
+        f"{name}_noise": found.noise,
+        f"{name}_level": found.level,
+        f"{name}_gain_of_10_percent": found.gain(max(round(_MORE * step), 1)),
+    }
+
+
+def _target(facts: Facts) -> tuple[dict[str, Any], str]:
+    """Where it stands against what was published for the recipe."""
+    target = facts.settings.get("target") or {}
+    wanted, by, learning = target.get("score"), facts.learning.best_by, facts.learning
+    if not isinstance(wanted, int | float):
+        return {}, ""
+    tests = [s for s in learning.evaluations if s.split == "test" and by in s.values]
+    known = tests or [s for s in learning.scores if by in s.values]
+    if not known:
+        return {"target": wanted}, f"The recipe's target is {wanted:g} ({target.get('source')})."
+    best = max(known, key=lambda score: score.values[by])
+    reached, split = best.values[by], best.split
+    short = wanted - reached
+    distance = f"{short:.4g} short of" if short > 0 else f"{-short:.4g} above"
+    text = (
+        f"The best {split} {by}, {reached:.4g}, is {distance} the recipe's target of {wanted:g} "
+        f"({target.get('source')})."
+    )
+    return {"target": wanted, "reached": reached, "reached_on": split}, text
+
+
+def _curve_figures(facts: Facts) -> dict[str, Any]:
+    """The curves themselves, which the report of a log has in no other place."""
+    learning = facts.learning
+    figures: dict[str, Any] = {
+        "steps_wanted": facts.steps_wanted,
+        "training_loss": learning.loss.listed(),
+        "validation_loss": series(learning.scores, "loss").listed(),
+        "scores": {n: series(learning.scores, n).listed() for n in measures(learning.scores)},
+    }
+    if len(learning.loss) >= _FEW_POINTS:
+        figures["plot"] = sparkline(learning.loss.values.tolist(), low=0.0)
+    if learning.not_finite_at is not None:
+        figures["not_finite_at_step"] = learning.not_finite_at
+    if learning.not_finite_from is not None:
+        figures["diverged_at_step"] = learning.not_finite_from
+    return figures
+
+
+def _loss_in_words(facts: Facts) -> str:
+    loss = facts.learning.loss
+    if not len(loss):
+        return "The log holds no training loss."
+    text = (
+        f"The training loss went from {loss.values[0]:.4g} at step {loss.steps[0]:,.0f} to "
+        f"{loss.values[-1]:.4g} at step {loss.steps[-1]:,.0f}."
+    )
+    if facts.learning.not_finite_at is not None and facts.learning.not_finite_from is None:
+        text += f" At step {facts.learning.not_finite_at:,} it was not a number, but went on."
+    return text
+
+
+def _scores_in_words(facts: Facts) -> list[str]:
+    sentences = []
+    for name in measures(facts.learning.scores):
+        curve = series(facts.learning.scores, name)
+        sentences.append(f"{name}: {_curve_in_words(curve)}.")
+        if is_doubtful_start(curve, facts.learning, facts.step):
+            sentences.append(
+                f"The {curve.values[0]:.4g} at step {curve.steps[0]:,.0f}, before any training, "
+                "cannot be real: such a score is found when the model is fed the reference while "
+                "it is scored (teacher forcing), and then the later ones are no measure of quality "
+                "either."
+            )
+    return sentences
+
+
+def _curve_in_words(curve: Points) -> str:
+    told = [f"{v:.4g} at step {s:,.0f}" for s, v in zip(curve.steps, curve.values, strict=True)]
+    if len(told) > 3:
+        top = int(np.argmax(curve.values))
+        told = [told[0], f"at best {told[top]}", f"{told[-1]} at the end"]
+    return ", ".join(told)
+
+
+def _what_is_missing(facts: Facts, score: Trend | None, loss: Trend | None) -> str:
+    set_lower = ": set evaluate.every_steps lower" if facts.is_own else ""
+    lacking = ["how many steps were wanted"] if facts.steps_wanted is None else []
+    if score is not None:
+        lacking += [f"more evaluations{set_lower}"] if score.is_doubtful else []
+    elif facts.is_own and not len(facts.learning.loss):
+        lacking.append("steps")
+    else:
+        have = count_of(len(series(facts.learning.scores, facts.learning.best_by)), "evaluation")
+        lacking.append(f"{have}, {LEAST_POINTS} are the least{set_lower}")
+        lacking += ["more steps for the loss"] if loss is None else []
+    return "; ".join(lacking)
+
+
+def _train_on(facts: Facts, state: str) -> str:
+    if not facts.is_own:
+        return ""
+    if state == "improving" and has_settled(facts):
+        return f"a longer schedule: {again(facts.run, f'steps={round(1.5 * facts.step)}')}"
+    if state == "improving":
+        steps = max(facts.steps_wanted or 0, round(1.1 * facts.step))
+        steps = steps if steps > facts.step else round(1.1 * facts.step)
+        return f"train on: {go_on(facts.run, f'steps={steps}')}"
+    if state == "diverged":
+        rate = (facts.settings.get("schedule") or {}).get("rate")
+        lower = f"schedule.rate={rate / 2:g}" if isinstance(rate, int | float) else "schedule.rate"
+        return f"halve the rate: {again(facts.run, lower)}"
+    if state == "worsening":
+        return f"use the best checkpoint: paceline evaluate {facts.run} --checkpoint best"
+    return ""

@@ -1,0 +1,168 @@
+"""The verdict in words, with the remedy that this project offers as a command."""
+
+from typing import Any
+
+from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK
+from paceline.report.answers.answer import QUESTIONS, Answer
+from paceline.report.answers.words import again, go_on
+from paceline.report.facts.busyness import own_cpu_share, utilisation
+from paceline.report.facts.facts import Facts
+from paceline.report.facts.learning import diverged
+from paceline.report.facts.network import predicted_per_step
+from paceline.report.facts.stragglers import Straggler
+from paceline.report.facts.verdict import LEAST_SHARE, STRAGGLER, UNCLEAR, Verdict
+from paceline.units import format_bits, format_seconds, percent
+
+_MUCH_OTHER_LOAD = 0.3
+_HARDLY_FELT = 0.1
+"""Of the step's other work: a link on which the all-reduce takes no more no longer matters."""
+
+
+def verdict(facts: Facts) -> Answer:
+    found = facts.verdict
+    figures: dict[str, Any] = {"verdict": found.word, "share": found.share, "shares": found.shares}
+    if found.straggler is not None:
+        figures["straggler"] = vars(found.straggler)
+    return Answer(
+        "verdict",
+        QUESTIONS["verdict"],
+        sentence(found) + _loader(facts),
+        figures,
+        f"a bottleneck is what would save at least {percent(LEAST_SHARE)} of the {found.whole} if "
+        "it took no time; waiting for one late process is told apart from the network",
+        _missing(found),
+        remedy(facts),
+    )
+
+
+def sentence(found: Verdict) -> str:
+    share, late = f"{percent(found.share)} of the {found.whole}", found.straggler
+    if found.word == INPUT:
+        return f"Input: {share} is waiting for the next batch."
+    if found.word == NETWORK:
+        return f"Network: {share} is communication{_hidden(found)}."
+    if found.word == CHECKPOINT:
+        return f"Checkpoint: {share} is standing still for saves."
+    if found.word == STRAGGLER and late is not None:
+        return f"Straggler: {share} is lost to {_who(late)}."
+    if found.word == COMPUTE:
+        work = "forward, backward and update" if found.whole == "loop" else "not waiting"
+        return f"Compute: {share} is {work}; nothing else takes a quarter."
+    known = [f"{name} {percent(part)}" for name, part in found.shares.items()]
+    told = f"; known is {', '.join(known)} of the step" if found.lacking and known else ""
+    return f"Unclear: {found.why_unclear}{told}."
+
+
+def _hidden(found: Verdict) -> str:
+    is_measured = found.whole == "loop"
+    return " that compute did not hide" if is_measured else ", if compute hid none of it"
+
+
+def _who(late: Straggler) -> str:
+    host = f" on {late.host}" if late.host else ""
+    return (
+        f"rank {late.rank}{host}: the others wait {format_seconds(late.seconds_per_step)} a step "
+        f"for it, and its extra time lies in {late.phase} "
+        f"({format_seconds(late.extra_seconds)} a step more than the others)"
+    )
+
+
+def _loader(facts: Facts) -> str:
+    """How much faster a loader that another tool ran would have to be."""
+    if facts.is_own or facts.verdict.word != INPUT:
+        return ""
+    workers = facts.printed.get("workers")
+    had = f" `workers` was {workers}." if workers else ""
+    faster = 1 / max(1 - facts.verdict.share, 0.01)
+    return f"{had} A loader {faster:.0f} times as fast would hide it."
+
+
+def _missing(found: Verdict) -> str:
+    if found.word != UNCLEAR:
+        return ""
+    if found.lacking:
+        return f"{' and '.join(found.lacking)}; `paceline train` measures every phase of a step"
+    return f"a clearer picture: {found.why_unclear}"
+
+
+def remedy(facts: Facts) -> str:
+    """What this project offers against it, as a command."""
+    offered = {
+        INPUT: _faster_input,
+        NETWORK: _less_traffic,
+        CHECKPOINT: _fewer_saves,
+        STRAGGLER: _find_the_cause,
+        COMPUTE: _faster_compute,
+    }
+    offer = offered.get(facts.verdict.word)
+    return offer(facts) if offer else ""
+
+
+def _fewer_saves(facts: Facts) -> str:
+    every = facts.saving.every_steps or 100
+    return f"save less often: {go_on(facts.run, f'checkpoint.every_steps={10 * every}')}"
+
+
+def _find_the_cause(facts: Facts) -> str:
+    if facts.world.num_hosts == 1:
+        return f"see what else runs on the host while it trains: paceline watch {facts.run}"
+    return "compare the hosts and leave out or repair the slow one: paceline hosts check"
+
+
+def _faster_input(facts: Facts) -> str:
+    settings = facts.settings.get("input")
+    if not facts.is_own:
+        return (
+            "more loader processes (`--workers` in PyTorch's example), smaller pictures, a "
+            "faster disk; `paceline train` finds in its first steps how many workers it needs "
+            "(`input.workers=8` sets them)"
+        )
+    if isinstance(settings, dict) and "workers" in settings:
+        now = facts.begin.get("loader_workers") or settings.get("workers") or 2
+        more = again(facts.run, f"input.workers={max(2 * int(now), 2)}")
+        return f"more workers that decode ahead: {more}"
+    workload = facts.settings.get("workload")
+    return (
+        "put the data on a faster disk: "
+        f"paceline data {workload} --from PATH --to DIR, then {again(facts.run, 'data=DIR')}"
+    )
+
+
+def _less_traffic(facts: Facts) -> str:
+    """The same bytes move per step whatever its batch, so a larger one moves fewer per sample."""
+    if not facts.is_own:
+        return (
+            f"a faster link{_fast_enough(facts)}, fewer bytes (16-bit gradients are half of them), "
+            "or a larger batch for each exchange (`batch.global`)"
+        )
+    batch = facts.settings.get("batch") or {}
+    name = "global" if batch.get("global") else "per_device"
+    size = batch.get(name)
+    larger = f"batch.{name}={2 * size}" if isinstance(size, int) else "batch.global=..."
+    return (
+        f"more work per exchange: {again(facts.run, larger)}; "
+        "measure the links: paceline hosts check"
+    )
+
+
+def _fast_enough(facts: Facts) -> str:
+    sent, found = predicted_per_step(facts), facts.verdict
+    if sent is None or not found.step_seconds:
+        return ""
+    rest = max(found.without_network_seconds, 0.05 * found.step_seconds)
+    enough = format_bits(8 * sent / (_HARDLY_FELT * rest))
+    return f" (from {enough} on it would hardly be felt; `paceline hosts check` measures it)"
+
+
+def _faster_compute(facts: Facts) -> str:
+    if diverged(facts.learning):
+        return ""  # nobody wants that faster
+    if not facts.is_own:
+        return "a faster device, a smaller model, or lower precision (`precision=bf16`)"
+    busy, own = utilisation(facts), own_cpu_share(facts)
+    if own is not None and busy[1] == "cores" and busy[0] - own > _MUCH_OTHER_LOAD:
+        return f"other programs took {percent(busy[0] - own)} of the cores: give it its own machine"
+    on_cuda = str(facts.begin.get("device", "")).startswith("cuda")
+    if on_cuda and facts.settings.get("precision") == "fp32":
+        return f"lighter arithmetic: {again(facts.run, 'precision=bf16')}"
+    return f"more machines: {again(facts.run, '--hosts hosts.yaml')}"

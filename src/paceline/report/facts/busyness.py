@@ -1,0 +1,41 @@
+"""How busy the machines were, from probes and counts of arithmetic, or can have been at most."""
+
+import math
+
+from paceline.record.schema import INPUT, NETWORK
+from paceline.report.facts.facts import Facts
+
+_LEAST_WAIT = 0.05
+
+
+def achieved_flops(facts: Facts) -> float | None:
+    flops, times = facts.begin.get("flops_per_unit"), facts.step_times
+    if not isinstance(flops, int | float) or times is None or times.units_per_second is None:
+        return None
+    return float(flops) * times.units_per_second
+
+
+def utilisation(facts: Facts) -> tuple[float, str]:
+    """Mean over hosts, and of what."""
+    hosts = facts.world.hosts
+    devices = [use.device_share for use in hosts if math.isfinite(use.device_share)]
+    if devices:
+        return sum(devices) / len(devices), "devices"
+    cores = [use.cpu_share for use in hosts if math.isfinite(use.cpu_share)]
+    return (sum(cores) / len(cores), "cores") if cores else (math.nan, "devices")
+
+
+def own_cpu_share(facts: Facts) -> float | None:
+    """Of the time of all cores, what the run's own processes took."""
+    cores, wall, spent = facts.environment.get("num_cores"), facts.wall_seconds, facts.world
+    if not isinstance(cores, int) or not wall or not spent.cpu_seconds:
+        return None
+    return spent.cpu_seconds / (wall * cores * (spent.num_hosts or 1))
+
+
+def longest_wait(facts: Facts) -> tuple[str, float] | None:
+    """What a step waits for most, and the share: so long nothing was computed."""
+    names = {INPUT: "input", NETWORK: "the network"}
+    waits = [(names[n], min(s, 1.0)) for n, s in facts.verdict.shares.items() if n in names]
+    name, share = max(waits, key=lambda wait: wait[1], default=("", 0.0))
+    return (name, share) if share >= _LEAST_WAIT else None

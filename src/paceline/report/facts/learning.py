@@ -1,0 +1,164 @@
+"""Judgements of what was learned, with one threshold each, for runs and logs alike."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.report.facts.facts import Facts, Learning, Score
+from paceline.report.facts.trend import Numbers, Points, Trend, in_groups, trend_at_end
+from paceline.schedule import peak, rate_at
+from paceline.units import format_number
+
+_MOST_LOSSES = 60
+_SETTLED_SHARE = 0.1
+"""Of its peak: a rate below that leaves the weights where they are."""
+_LEAST_RISE = 0.01
+_EARLY_SHARE = 0.01
+_TOO_GOOD = 1.5
+
+
+def series(scores: list[Score], name: str) -> Points:
+    """One measure by step; of a step scored twice the later one."""
+    found = {score.step: score.values[name] for score in scores if name in score.values}
+    return Points.of((step, found[step]) for step in sorted(found))
+
+
+def measures(scores: list[Score]) -> list[str]:
+    """Everything that was scored but the loss, the most important first."""
+    return [n for n in dict.fromkeys(name for s in scores for name in s.values) if n != "loss"]
+
+
+def score_trend(learning: Learning) -> Trend | None:
+    return trend_at_end(series(learning.scores, learning.best_by))
+
+
+def loss_trend(learning: Learning) -> Trend | None:
+    """Neighbours are averaged, so that very many steps are no more work than some."""
+    loss = learning.loss
+    return trend_at_end(Points(*in_groups(loss.steps, loss.values, _MOST_LOSSES)))
+
+
+def is_settled(share_of_peak: float) -> bool:
+    """Whether the rate has come down, so that a slope of the past does not go on."""
+    return share_of_peak < _SETTLED_SHARE
+
+
+def has_settled(facts: Facts) -> bool:
+    schedule = facts.rate.schedule
+    if schedule is None:
+        return False
+    steps = planned_steps(facts)
+    return is_settled(rate_at(schedule, max(facts.step, 1), steps) / peak(schedule, steps)[0])
+
+
+def planned_steps(facts: Facts) -> int:
+    return max(facts.steps_wanted if facts.steps_wanted is not None else facts.step, 1)
+
+
+def diverged(learning: Learning) -> str:
+    """Why the loss says that the run was lost, or nothing."""
+    if learning.stopped_because:
+        return learning.stopped_because
+    if learning.not_finite_from is not None:
+        return f"the loss is not a number from step {learning.not_finite_from:,} on"
+    _, smooth = in_groups(learning.loss.steps, learning.loss.values, 20)
+    if len(smooth) >= 4 and smooth[-1] > max(1.5 * float(np.nanmin(smooth)), float(smooth[0])):
+        return (
+            f"the loss diverged: it rose from {format_number(float(np.nanmin(smooth)))} to "
+            f"{format_number(float(smooth[-1]))}, above where it began"
+        )
+    return ""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A curve that was best at `step` and has been getting worse since, or has not."""
+
+    step: int
+    best: float
+    last_step: int
+    last: float
+    worse_by: float
+    has_turned: bool
+    """Worse by more than its scatter, and by more than 1 %."""
+
+
+def find_turn(points: Points, lower_is_better: bool = True) -> Turn:
+    values = points.values if lower_is_better else -points.values
+    best = int(np.argmin(values))
+    worse_by = float(values[-1] - values[best])
+    between = np.abs(np.diff(values))
+    noise = float(np.median(between)) if len(between) > 2 else 0.0
+    return Turn(
+        step=int(points.steps[best]),
+        best=float(points.values[best]),
+        last_step=int(points.steps[-1]),
+        last=float(points.values[-1]),
+        worse_by=worse_by,
+        has_turned=worse_by > max(2 * noise, _LEAST_RISE * abs(float(values[best]))),
+    )
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Validation against training data. Overfitting is a validation loss that has turned up while
+    the training loss goes on down."""
+
+    turn: Turn
+    train_loss: float
+    """At the end; NaN where nothing is known of it."""
+    train_fall: float
+    """Since the validation loss was lowest."""
+    gap_before: float
+    is_same_measure: bool
+    """Training data was scored as validation data was, so that the two may be subtracted."""
+
+    @property
+    def is_overfitting(self) -> bool:
+        return self.turn.has_turned and not self.train_fall <= 0
+
+    @property
+    def gap(self) -> float:
+        return self.turn.last - self.train_loss
+
+
+def find_gap(learning: Learning) -> Gap | None:
+    """By losses that were measured alike if there are two, else by the loss as it trains."""
+    validation, train = series(learning.scores, "loss"), series(learning.train_scores, "loss")
+    both = np.intersect1d(validation.steps, train.steps)
+    if len(both) >= 2:
+        ours = Points(both, _at(validation, both))
+        return _gap_of(ours, Points(both, _at(train, both)), is_same_measure=True)
+    return _gap_of(validation, learning.loss, False) if len(validation) >= 2 else None
+
+
+def _at(points: Points, steps: Numbers) -> Numbers:
+    values: Numbers = points.values[np.searchsorted(points.steps, steps)]
+    return values
+
+
+def _gap_of(validation: Points, train: Points, is_same_measure: bool) -> Gap:
+    turn = find_turn(validation)
+    if not len(train):
+        return Gap(turn, math.nan, math.nan, math.nan, is_same_measure)
+    now = train.near(turn.last_step)
+    return Gap(
+        turn=turn,
+        train_loss=now,
+        train_fall=train.near(turn.step) - now,
+        gap_before=float(validation.values[0]) - train.near(float(validation.steps[0])),
+        is_same_measure=is_same_measure,
+    )
+
+
+def is_doubtful_start(points: Points, learning: Learning, last_step: int) -> bool:
+    """A score that is best before anything was learned does not measure what was learned."""
+    if len(points) < 2 or points.steps[0] > _EARLY_SHARE * last_step or not len(learning.loss):
+        return False
+    return bool(points.values[0] >= _TOO_GOOD * points.values[-1])
+
+
+def best_score(learning: Learning) -> Score | None:
+    known = [score for score in learning.scores if learning.best_by in score.values]
+    return max(known, key=lambda score: score.values[learning.best_by], default=None)

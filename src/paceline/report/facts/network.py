@@ -1,0 +1,56 @@
+"""Bytes on the wire: what was measured, and what a ring all-reduce has to send. Pure arithmetic."""
+
+import math
+
+from paceline.report.facts.facts import Facts
+
+_LOOPBACK = "lo"
+
+
+def link_of(facts: Facts) -> float | None:
+    """Bits per second: what the user said, else the slowest that an interface said of itself."""
+    if facts.options.link_bits_per_second:
+        return facts.options.link_bits_per_second
+    known = [use.link_bits_per_second for use in facts.world.hosts if use.link_bits_per_second]
+    return min(known) if known and not _is_loopback(facts) else None
+
+
+def _is_loopback(facts: Facts) -> bool:
+    hosts = facts.world.hosts
+    return bool(hosts) and all(use.interface == _LOOPBACK for use in hosts)
+
+
+def sent_per_step(facts: Facts) -> float | None:
+    """Bytes that one host sent per step, the mean over hosts."""
+    hosts = facts.world.hosts
+    known = [use.sent_bytes_per_step for use in hosts if math.isfinite(use.sent_bytes_per_step)]
+    return sum(known) / len(known) if known else None
+
+
+def ring_bytes(world_size: int, gradient_bytes: float) -> float:
+    """Bytes that each of N processes sends to its neighbour in a step: 2 (N-1)/N of the gradients.
+
+    Neighbours on one host talk through memory and the ring leaves each host once, so this is also
+    what goes through each host's link.
+    """
+    return 2 * (world_size - 1) / world_size * gradient_bytes
+
+
+def predicted_per_step(facts: Facts) -> float | None:
+    """Bytes that a ring all-reduce sends from one host per step.
+
+    Within one host all N processes send over the loopback interface, which counts them all.
+    """
+    size, gradients = facts.world.size, facts.world.gradient_bytes
+    if gradients is None or size is None or size < 2:
+        return None
+    per_process = ring_bytes(size, gradients)
+    return per_process * size if facts.world.num_hosts == 1 else per_process
+
+
+def seconds_on_link(facts: Facts) -> float | None:
+    """How long a step's ring all-reduce takes on the link, if it leaves the host at all."""
+    link, predicted = link_of(facts), predicted_per_step(facts)
+    if not link or predicted is None or facts.world.num_hosts == 1:
+        return None
+    return 8 * predicted / link

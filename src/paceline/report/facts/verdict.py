@@ -1,0 +1,141 @@
+"""The verdict: what held the steps up, from seconds per step and nothing else. Pure judgement.
+
+A bottleneck is what would save at least a quarter of the time if it were infinitely fast. Shares
+are of the loop: input, compute, network, optimizer, checkpoint and what was not explained.
+Evaluations and start-up are not held against a step.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paceline.record.schema import (
+    CHECKPOINT,
+    COMPUTE,
+    INPUT,
+    NETWORK,
+    OPTIMIZER,
+    UNEXPLAINED,
+)
+from paceline.report.facts.stragglers import Straggler, find_straggler
+from paceline.report.facts.world_times import LOOP, OWN, WorldTimes
+from paceline.units import percent
+
+STRAGGLER = "straggler"
+UNCLEAR = "unclear"
+LEAST_SHARE = 0.25
+_LEAST_STEPS = 10
+
+
+@dataclass(frozen=True)
+class Verdict:
+    word: str
+    """input, compute, network, checkpoint, straggler or unclear."""
+    share: float
+    """Of the loop, of what the word names."""
+    shares: dict[str, float] = field(default_factory=dict)
+    step_seconds: float = 0.0
+    without_network_seconds: float = 0.0
+    without_input_seconds: float = 0.0
+    straggler: Straggler | None = None
+    why_unclear: str = ""
+    whole: str = "loop"
+    """What the shares are of."""
+    lacking: tuple[str, ...] = ()
+    """What would have to be known for a judgement."""
+
+
+def judge(times: WorldTimes, num_steps: int) -> Verdict:
+    step_seconds = times.per_step(*LOOP)
+    if step_seconds <= 0:
+        return Verdict(UNCLEAR, 0.0, why_unclear="no step was recorded")
+    seconds = {phase: times.per_step(phase) for phase in LOOP}
+    straggler = find_straggler(times)
+    if straggler is not None:
+        seconds = _blame(seconds, straggler, len(times.ranks))
+    shares = {name: value / step_seconds for name, value in seconds.items()}
+    word, share, why = _decide(shares, num_steps, [])
+    return Verdict(
+        word=word,
+        share=share,
+        shares=shares,
+        step_seconds=step_seconds,
+        without_network_seconds=_without_network(times),
+        without_input_seconds=_without_input(times),
+        straggler=straggler,
+        why_unclear=why,
+    )
+
+
+def judge_shares(
+    waits: dict[str, float], step_seconds: float, num_steps: int, lacking: Sequence[str]
+) -> Verdict:
+    """From the shares of a step that are known to be waiting; `lacking` names the others."""
+    known = {name: min(share, 1.0) for name, share in waits.items()}
+    if not lacking:
+        known[COMPUTE] = max(1 - sum(known.values()), 0.0)
+    word, share, why = _decide(known, num_steps, lacking)
+    return Verdict(
+        word=word,
+        share=share,
+        shares=known,
+        step_seconds=step_seconds,
+        without_network_seconds=step_seconds * (1 - known.get(NETWORK, 0.0)),
+        without_input_seconds=step_seconds * (1 - known.get(INPUT, 0.0)),
+        why_unclear=why,
+        whole="step",
+        lacking=tuple(lacking),
+    )
+
+
+def _blame(seconds: dict[str, float], late: Straggler, num_ranks: int) -> dict[str, float]:
+    """Move what the others waited for one rank from the network to where it belongs.
+
+    Only one rank saves checkpoints, so waiting for it then is the cost of saving.
+    """
+    waited = min(late.seconds_per_step * (num_ranks - 1) / num_ranks, seconds[NETWORK])
+    moved = {**seconds, NETWORK: seconds[NETWORK] - waited}
+    target = CHECKPOINT if late.phase == CHECKPOINT else STRAGGLER
+    own = late.seconds_per_step / num_ranks
+    moved[target] = moved.get(target, 0.0) + waited
+    if target == STRAGGLER:  # its own extra time is lost as well
+        taken = min(own, moved[late.phase])
+        moved[late.phase] -= taken
+        moved[target] += taken
+    return moved
+
+
+def _decide(
+    shares: dict[str, float], num_steps: int, lacking: Sequence[str]
+) -> tuple[str, float, str]:
+    """Word, share, and why it is unclear."""
+    if num_steps < _LEAST_STEPS:
+        return UNCLEAR, 0.0, f"{num_steps} steps are too few; {_LEAST_STEPS} are the least"
+    avoidable = {name: shares.get(name, 0.0) for name in (INPUT, NETWORK, CHECKPOINT, STRAGGLER)}
+    word = max(avoidable, key=lambda name: avoidable[name])
+    computing = shares.get(COMPUTE, 0.0) + shares.get(OPTIMIZER, 0.0)
+    unexplained = shares.get(UNEXPLAINED, 0.0)
+    if unexplained >= max(LEAST_SHARE, avoidable[word]):
+        return UNCLEAR, unexplained, f"{percent(unexplained)} of the time was not measured"
+    if avoidable[word] >= LEAST_SHARE:
+        return word, avoidable[word], ""
+    if lacking:
+        return UNCLEAR, avoidable[word], f"the log does not tell {' nor '.join(lacking)}"
+    if computing >= 0.5:
+        return COMPUTE, computing, ""
+    return UNCLEAR, avoidable[word], "no single cause takes a quarter of the time"
+
+
+def _without_network(times: WorldTimes) -> float:
+    """The slowest rank's own work sets the pace when sending takes no time."""
+    paced = times.mean(np.nanmax(times.of(*OWN), axis=0))
+    return min(paced, times.per_step(*LOOP))
+
+
+def _without_input(times: WorldTimes) -> float:
+    """The slowest rank's other work, and the waiting that even the last rank has."""
+    others = tuple(phase for phase in OWN if phase != INPUT)
+    paced = np.nanmax(times.of(*others), axis=0) + np.nanmin(times.of(NETWORK), axis=0)
+    saved = times.mean(np.nanmin(times.of(INPUT), axis=0))
+    return min(times.mean(paced), times.per_step(*LOOP) - saved)

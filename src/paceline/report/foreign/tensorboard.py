@@ -1,0 +1,258 @@
+"""Runs from TensorBoard event files: which file belongs to which run, which scalar is what."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from paceline.record.schema import RunDirectory
+from paceline.report.foreign.event_files import Start, read_scalars
+from paceline.report.foreign.run import Curve, ForeignRun, Points, StepTimes
+from paceline.report.foreign.tags import Kind, Meaning, by_importance, meaning_of
+
+TOOL = "TensorBoard event files"
+
+_SPLIT_DIRECTORY = re.compile(
+    r"(?:^|[^a-z])(?:train|training|train_inner|val|valid|validation|eval|evaluation|test|dev)"
+    r"(?:[^a-z]|$)"
+)
+_PLAIN_LOSS = {
+    "loss",
+    "total",
+    "step",
+    "epoch",
+    "batch",
+    "train",
+    "training",
+    "inner",
+    "val",
+    "valid",
+    "validation",
+    "eval",
+    "evaluation",
+    "test",
+    "dev",
+}
+_PAUSE = 5.0
+"""A gap of so many median steps is not a step."""
+
+
+@dataclass
+class _Series:
+    tag: str
+    meaning: Meaning | None
+    values: Curve = field(default_factory=Curve)
+    times: Curve = field(default_factory=Curve)
+    shift: int = 0
+    last_step: int = -1
+    last_file: Path | None = None
+
+    def add(self, file: Path, step: int, time: float, value: float) -> None:
+        if step + self.shift < self.last_step:
+            self._step_back(file, step)
+        self.last_step, self.last_file = step + self.shift, file
+        self.values.add(self.last_step, value)
+        self.times.add(self.last_step, time)
+
+    def _step_back(self, file: Path, step: int) -> None:
+        """In a new file: a run that was resumed. In one file: steps counted anew every epoch."""
+        if file == self.last_file:
+            self.shift = self.last_step + 1 - step if step else self.last_step + 1
+        else:
+            self.shift = 0
+            self.drop_from(step)
+
+    def drop_from(self, step: int) -> None:
+        self.values.drop_from(step)
+        self.times.drop_from(step)
+        self.last_step = min(self.last_step, step - 1)
+
+
+def event_files(path: Path) -> list[Path]:
+    """Those of other tools: a directory of our own runs is to be read run by run."""
+    if path.is_file():
+        return [path]
+    # The name begins with the time at which the file was made.
+    files = sorted(file for file in path.rglob("*tfevents*") if file.is_file())
+    ours = {folder for folder in {f.parent for f in files} if _is_in_a_run_below(folder, path)}
+    return [file for file in files if file.parent not in ours]
+
+
+def _is_in_a_run_below(folder: Path, top: Path) -> bool:
+    between = [folder, *folder.parents]
+    return any(RunDirectory(one).exists() for one in between[: between.index(top)])
+
+
+def read(path: Path) -> list[ForeignRun]:
+    groups: dict[tuple[str, ...], list[tuple[Path, str]]] = {}
+    for file in event_files(path):
+        parts = file.parent.relative_to(path).parts if path.is_dir() else ()
+        cut = next((i for i, p in enumerate(parts) if _SPLIT_DIRECTORY.search(p.lower())), None)
+        run, split = (parts, ()) if cut is None else (parts[:cut], parts[cut:])
+        groups.setdefault(run, []).append((file, "/".join([*split, ""])))
+    runs = [_read_group(path.joinpath(*place), files) for place, files in groups.items()]
+    return [run for run in runs if run is not None]
+
+
+def _read_group(path: Path, files: list[tuple[Path, str]]) -> ForeignRun | None:
+    series: dict[str, _Series] = {}
+    for file, prefix in files:
+        for event in read_scalars(file):
+            if isinstance(event, Start):
+                for one in series.values():
+                    if one.tag.startswith(prefix):
+                        one.drop_from(event.step)
+                continue
+            tag = prefix + event.tag
+            if tag not in series:
+                series[tag] = _Series(tag, meaning_of(tag))
+            series[tag].add(file, event.step, event.time, event.value)
+    filled = [one for one in series.values() if one.times]
+    return _run_of(path, filled) if filled else None
+
+
+def _run_of(path: Path, series: list[_Series]) -> ForeignRun:
+    run = ForeignRun(path, TOOL)
+    known = [one for one in series if one.meaning is not None]
+    clock = _clock_series(known or series)
+    run.step = clock.times.points[-1][0]
+    _fill_curves(run, known, clock)
+    _fill_times(run, known, clock)
+    stamps = [time for one in series for _, time in (one.times.points[0], one.times.points[-1])]
+    run.wall_seconds = max(stamps) - min(stamps)
+    run.began = datetime.fromtimestamp(min(stamps), UTC).strftime("%Y-%m-%d %H:%M UTC")
+    run.wall_how = "from the first to the last time stamp in the event files"
+    num_strange = len(series) - len(known)
+    if num_strange:
+        some = ", ".join(sorted(one.tag for one in series if one.meaning is None)[:6])
+        run.notes.append(f"{num_strange} scalars were not understood by their names: {some}")
+    return run
+
+
+def _clock_series(series: list[_Series]) -> _Series:
+    """The scalar that is logged most often while training: its time stamps are the steps'."""
+    training = [one for one in series if one.meaning and not one.meaning.is_validation]
+    losses = [one for one in training if one.meaning and one.meaning.kind == "loss"]
+    return max(losses or training or series, key=lambda one: one.times.num_points)
+
+
+def _fill_curves(run: ForeignRun, known: list[_Series], clock: _Series) -> None:
+    run.training_loss = _loss_of(_of_kind(known, "loss", False), clock)
+    run.validation_loss = _loss_of(_of_kind(known, "loss", True), clock)
+    rates = _of_kind(known, "rate", False)
+    if rates:
+        run.rate = max(rates, key=lambda one: one.values.num_points).values
+    for is_validation, scores in ((False, run.training_scores), (True, run.scores)):
+        found: dict[str, _Series] = {}
+        for one in _of_kind(known, "score", is_validation):
+            name = one.meaning.name if one.meaning else ""
+            if name not in found or len(one.tag) < len(found[name].tag):
+                found[name] = one
+        for name in by_importance(found):
+            scores[name] = _on_steps(found[name], clock)
+
+
+def _of_kind(known: list[_Series], kind: Kind, is_validation: bool) -> list[_Series]:
+    return [
+        one
+        for one in known
+        if one.meaning and (one.meaning.kind, one.meaning.is_validation) == (kind, is_validation)
+    ]
+
+
+def _loss_of(losses: list[_Series], clock: _Series) -> Curve:
+    """The whole loss rather than one of its parts: the tag with the fewest other words."""
+    if not losses:
+        return Curve()
+    best = min(losses, key=lambda one: (_num_other_words(one.tag), -one.values.num_points))
+    return _on_steps(best, clock)
+
+
+def _num_other_words(tag: str) -> int:
+    return sum(word not in _PLAIN_LOSS for word in re.findall(r"[a-z]+", tag.lower()))
+
+
+def _on_steps(series: _Series, clock: _Series) -> Curve:
+    """Scores are often logged by epoch; then their time stamps tell the step."""
+    last, clock_last = series.times.points[-1], clock.times.points[-1]
+    begin = clock.times.points[0][1]
+    is_late = last[1] - begin > 0.5 * (clock_last[1] - begin)
+    if series is clock or last[0] > 0.5 * clock_last[0] or not is_late:
+        return series.values
+    stamps = [time for _, time in clock.times.points]
+    moved = Curve()
+    time_of = dict(series.times.points)
+    for step, value in series.values.points:
+        place = max(bisect_right(stamps, time_of.get(step, begin)) - 1, 0)
+        moved.add(clock.times.points[place][0], value)
+    return moved
+
+
+def _fill_times(run: ForeignRun, known: list[_Series], clock: _Series) -> None:
+    """By time stamps, unless a scalar tells it: that one knows nothing of pauses."""
+    run.step_times.how = f"time stamps of the scalar '{clock.tag}'"
+    _time_by_stamps(run, clock.times.points)
+    stamped = run.step_times.mean_seconds
+    logged = _of_kind(known, "step seconds", False)
+    speeds = _of_kind(known, "steps per second", False)
+    scale = 1.0
+    for source in (*logged, *speeds):
+        points = [(s, v if source in logged else 1 / v) for s, v in source.values.points if v > 0]
+        scale = _scale_of(points, stamped) or 0.0
+        if points and scale:
+            run.step_times = StepTimes(how=f"the scalar '{source.tag}' of the event file")
+            _add_timings(run, [(step, seconds * scale) for step, seconds in points], 1)
+            break
+    _fill_input(run, known, scale or 1.0)
+
+
+def _scale_of(points: Points, stamped_seconds: float | None) -> float | None:
+    """1 for seconds, 0.001 for milliseconds, None where the scalar is something else."""
+    if not points or not stamped_seconds:
+        return 1.0
+    logged = median(value for _, value in points)
+    near = (s for s in (1.0, 0.001) if 0.3 < logged * s / stamped_seconds < 2.0)
+    return next(near, None)
+
+
+def _time_by_stamps(run: ForeignRun, stamps: Points) -> None:
+    gaps = [(b[0], b[0] - a[0], b[1] - a[1]) for a, b in pairwise(stamps) if b[0] > a[0]]
+    gaps = [gap for gap in gaps if gap[2] > 0]  # a clock may have been set back
+    if not gaps:
+        return
+    typical = median(seconds / count for _, count, seconds in gaps)
+    steps = [gap for gap in gaps if gap[2] <= _PAUSE * typical * gap[1]]
+    every = max(1, round(median(count for _, count, _ in steps or gaps)))
+    _add_timings(run, [(step, seconds / count) for step, count, seconds in steps], every)
+    run.print_every_steps = every
+    run.step_times.num_steps = sum(count for _, count, _ in steps)
+    run.step_times.total_seconds = sum(seconds for _, _, seconds in steps)
+    pauses = sum(gap[2] for gap in gaps) - run.step_times.total_seconds
+    run.pause_seconds = pauses if pauses > 0 else None
+
+
+def _add_timings(run: ForeignRun, points: Iterable[tuple[int, float]], every: int) -> None:
+    times = run.step_times
+    times.steps_per_timing = every
+    for step, seconds in points:
+        times.add(step, seconds)
+        times.num_steps += every
+        times.total_seconds += every * seconds
+
+
+def _fill_input(run: ForeignRun, known: list[_Series], scale: float) -> None:
+    times = run.step_times
+    waits = [one.values.points for one in _of_kind(known, "input seconds", False) if one.values]
+    shares = [one.values.points for one in _of_kind(known, "input share", False) if one.values]
+    if waits and times.num_steps:
+        times.input_seconds = _mean(waits[0]) * scale * times.num_steps
+    elif shares and times.total_seconds:
+        times.input_seconds = _mean(shares[0]) * times.total_seconds
+
+
+def _mean(points: Points) -> float:
+    return sum(value for _, value in points) / len(points)

@@ -1,0 +1,1 @@
+"""Reading a run directory of our own into facts."""

@@ -1,0 +1,77 @@
+"""What a checkpoint holds, by bytes, and what saving cost. Figures only; no words, no layout."""
+
+from pathlib import Path
+
+from paceline.errors import UserError
+from paceline.record import checkpoints as stored
+from paceline.record.schema import CHECKPOINT, RunDirectory
+from paceline.record.story import Story
+from paceline.report.facts.facts import CheckpointContents, CheckpointCost
+
+_PARTS = {
+    stored.WEIGHTS: "weights",
+    stored.AVERAGE: "averaged weights",
+    stored.OPTIMIZER: "optimizer state",
+}
+
+
+def checkpoint_cost(story: Story) -> CheckpointCost:
+    saves = story.of_kind("checkpoint")
+    failed = [event for event in story.of_kind("warning") if event.get("failed_save")]
+    return CheckpointCost(
+        num_saves=len(saves),
+        num_failed=len(failed),
+        stall_seconds=story.phases.get(CHECKPOINT, 0.0),
+        background_seconds=sum(event.get("write_seconds", 0.0) for event in saves),
+    )
+
+
+def newest_contents(run: RunDirectory) -> tuple[CheckpointContents | None, list[str]]:
+    """The newest checkpoint whose files look whole, and what is wrong with newer ones."""
+    problems: list[str] = []
+    for checkpoint in reversed(stored.all_checkpoints(run.checkpoints)):
+        try:
+            return contents(checkpoint), problems
+        except UserError as error:
+            problems.append(f"damaged checkpoint: {error.what}")
+    return None, problems
+
+
+def contents(checkpoint: Path) -> CheckpointContents:
+    """What a checkpoint holds, by bytes, from its manifest and the headers of its files.
+
+    Damage that shows in sizes and headers is a UserError; contents are not hashed, which takes
+    seconds for a big model.
+    """
+    manifest = stored.read_manifest(checkpoint)
+    older = "an older checkpoint may be whole: see the run's checkpoints directory"
+    try:
+        for name, entry in manifest["files"].items():
+            if problem := stored.size_damage(checkpoint / name, entry):
+                raise UserError(problem, older)
+        tensors = stored.stored_tensors(checkpoint / stored.WEIGHTS)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{checkpoint / stored.WEIGHTS} cannot be read: {error}", older) from error
+    sizes = {name: int(entry["bytes"]) for name, entry in manifest["files"].items()}
+    sizes[stored.MANIFEST] = (checkpoint / stored.MANIFEST).stat().st_size
+    return CheckpointContents(
+        path=checkpoint,
+        step=stored.step_of(checkpoint),
+        bytes_by_part=_by_part(sizes),
+        bytes_by_file=sizes,
+        weights_sha256=manifest["weights_sha256"],
+        num_weights=sum(_num_elements(tensor.shape) for tensor in tensors),
+    )
+
+
+def _by_part(sizes: dict[str, int]) -> dict[str, int]:
+    parts = {part: sizes.get(name, 0) for name, part in _PARTS.items()}
+    parts["the rest"] = sum(size for name, size in sizes.items() if name not in _PARTS)
+    return {name: size for name, size in parts.items() if size}
+
+
+def _num_elements(shape: tuple[int, ...]) -> int:
+    count = 1
+    for side in shape:
+        count *= side
+    return count

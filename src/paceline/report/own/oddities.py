@@ -1,0 +1,65 @@
+"""What is strange about a record, so that its figures are read with care, and what it warned of."""
+
+from itertools import pairwise
+from typing import Any
+
+from paceline.record.columns import RankRecord
+from paceline.record.events import Event
+from paceline.record.story import LongStory, Story
+from paceline.units import format_seconds
+
+
+def warnings_of(
+    launcher: list[Event], records: list[RankRecord], long: LongStory, begin: dict[str, Any]
+) -> list[str]:
+    """In the order in which they are told; the last matter most."""
+    return [*_told_warnings(long.story), *_failures(launcher), *_odd(records, long, begin)]
+
+
+def _told_warnings(story: Story) -> list[str]:
+    warnings = [str(event.get("text", "?")) for event in story.of_kind("warning")]
+    num_lost = sum(event.get("num_lost", 0) for event in [*story.events, *story.lost])
+    if num_lost:
+        warnings.append(f"the disk was full: events that could not be written: {num_lost:,}")
+    return warnings
+
+
+def _failures(launcher: list[Event]) -> list[str]:
+    """Why attempts failed, as the launcher of several hosts saw it."""
+    return [
+        f"attempt {event['attempt']} ended: {event['text']}"
+        for event in launcher
+        if event["kind"] == "exit" and event.get("code") and event.get("text")
+    ]
+
+
+def _odd(records: list[RankRecord], long: LongStory, begin: dict[str, Any]) -> list[str]:
+    """What is strange about the record itself, so that its figures are read with care."""
+    found = []
+    there = {record.rank for record in records}
+    missing = [rank for rank in range(int(begin.get("world_size") or 0)) if rank not in there]
+    if missing and there and begin:
+        named = ", ".join(str(rank) for rank in missing[:8])
+        found.append(
+            f"no events of {'rank' if len(missing) == 1 else 'ranks'} {named}: "
+            "what they did and who waited for them is not known"
+        )
+    for jump in long.jumps[:3]:
+        way = "forward" if jump.seconds > 0 else "back"
+        found.append(
+            f"before step {jump.step:,} the clock on the wall went "
+            f"{format_seconds(abs(jump.seconds))} {way} at once "
+            "(it was set, or the machine slept); that is not counted"
+        )
+    return found + _overlaps(long.story)
+
+
+def _overlaps(story: Story) -> list[str]:
+    spans = [(a.started, a.ended, a.number) for a in story.attempts if a.started is not None]
+    spans.sort()
+    return [
+        f"attempts {one} and {other} ran at the same time for "
+        f"{format_seconds(min(ended, other_ended) - begun)}: both are counted"
+        for (_, ended, one), (begun, other_ended, other) in pairwise(spans)
+        if min(ended, other_ended) - begun > 1
+    ]

@@ -1,0 +1,276 @@
+"""Reading a run directory into `Facts`. The first process is told; the others show who waited."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paceline.recipe import read_settings
+from paceline.record.columns import RankRecord, StepColumns, rank_numbers, read_rank
+from paceline.record.directory import is_being_trained, read_environment, require_run
+from paceline.record.events import Event, read_events
+from paceline.record.schema import RunDirectory
+from paceline.record.story import LongStory, Story, join_story
+from paceline.report.facts.durations import booked_by_purpose
+from paceline.report.facts.facts import (
+    CheckpointContents,
+    Facts,
+    Learning,
+    Options,
+    Rate,
+    Saving,
+    Score,
+    TrainingSet,
+    World,
+)
+from paceline.report.facts.trend import Points
+from paceline.report.facts.verdict import judge
+from paceline.report.facts.world_times import WorldTimes, world_times
+from paceline.report.own.checkpoint import checkpoint_cost, newest_contents
+from paceline.report.own.data_card import data_card
+from paceline.report.own.hosts import read_hosts
+from paceline.report.own.oddities import warnings_of
+from paceline.report.own.step_times import step_times
+from paceline.schedule import ScheduleSettings, batch_scale
+
+_BYTES_OF_OTHER_RANKS = 8 << 20
+"""Read of the files of all ranks but the first, in all; what is more is read in windows."""
+
+_GUARD_WORDS = ("the loss diverged", "the loss is ")
+"""How the warning begins with which training stops itself."""
+_SECTIONS = ("batch", "schedule", "evaluate", "checkpoint", "target", "input")
+
+
+def read_run(path: Path, options: Options | None = None) -> Facts:
+    run = require_run(path)
+    settings = _settings(run)
+    records = _read_ranks(run)
+    launcher = read_events(run.launcher_events)
+    long = join_story(records[0], launcher)
+    story, begin = long.story, _begin(long.story)
+    newest, damages = newest_contents(run)
+    environment = read_environment(run)
+    times = world_times(long.kept, records, long.cutoffs)
+    world = _world(run, long, records, (begin, environment), times)
+    step = _step(story)
+    return Facts(
+        run=path,
+        reason=_reason(story, is_being_trained(run), step >= settings["steps"]),
+        step=step,
+        steps_wanted=settings["steps"],
+        settings=settings,
+        environment=environment,
+        begin=begin,
+        num_parameters=begin.get("num_parameters"),
+        loader_note=_loader_note(story),
+        warnings=[*warnings_of(launcher, records, long, begin), *damages],
+        options=options or Options(),
+        wall_seconds=story.wall_seconds,
+        wall_how="every process books each moment to one phase by a clock that nobody can set; "
+        "the first process is told here",
+        booked=booked_by_purpose(story.phases),
+        phases=story.phases,
+        attempts=story.attempts,
+        num_steps=int(long.kept.total("num_steps")),
+        num_units=long.kept.total("num_units"),
+        step_times=step_times(long.kept, _slowest_events(records[0], long)),
+        rows=long.kept,
+        world=world,
+        learning=_learning(run, story, long.kept, begin),
+        rate=_rate(settings, long.kept, global_batch(settings, begin)),
+        data=_training_set(settings, long.kept, newest, begin),
+        saving=_saving(settings, story, newest),
+        verdict=judge(times, int(long.kept.total("num_steps"))),
+    )
+
+
+def _world(
+    run: RunDirectory,
+    long: LongStory,
+    records: list[RankRecord],
+    told: tuple[dict[str, Any], dict[str, Any]],
+    times: WorldTimes,
+) -> World:
+    begin, environment = told
+    named = {host for host in times.hosts if host}
+    first_steps = {event["attempt"]: event["step"] for event in long.story.of_kind("begin")}
+    return World(
+        size=int(begin.get("world_size") or environment.get("world_size") or 1),
+        num_hosts=int(begin.get("num_hosts") or len(named) or 1),
+        hosts=read_hosts(run, first_steps),
+        times=times,
+        cpu_seconds=sum(_cpu_seconds(record, records[0]) for record in records),
+        peak_flops=_sum_of_known([record.facts.get("peak_flops") for record in records]),
+        gradient_bytes=_reduced_per_step(long.kept, begin),
+    )
+
+
+def _reduced_per_step(rows: StepColumns, begin: dict[str, Any]) -> float | None:
+    """Bytes that each process gave to the all-reduce of gradients."""
+    known = ~np.isnan(rows["reduced_bytes"])
+    num_steps = float(rows["num_steps"][known].sum())
+    if num_steps:
+        return float(rows["reduced_bytes"][known].sum()) / num_steps
+    told = begin.get("gradient_bytes")
+    return float(told) if isinstance(told, int | float) else None
+
+
+def _learning(
+    run: RunDirectory, story: Story, rows: StepColumns, begin: dict[str, Any]
+) -> Learning:
+    scores = [_score(event) for event in story.of_kind("score")]
+    known = np.isfinite(rows["loss"])
+    broken = rows["step"][~known]
+    last_known = np.flatnonzero(known).max(initial=-1)
+    is_lost = len(rows) > 0 and not known[-1]
+    return Learning(
+        loss=Points(rows["step"], rows["loss"]),
+        not_finite_from=int(rows["step"][last_known + 1]) if is_lost else None,
+        not_finite_at=int(broken[0]) if len(broken) else None,
+        scores=[score for score in scores if score.split != "train"],
+        train_scores=[score for score in scores if score.split == "train"],
+        evaluations=[_score(event) for event in read_events(run.evaluation_events)],
+        best_by=str(begin.get("best_by", "")),
+        stopped_because=_stopped_because(story),
+    )
+
+
+def _stopped_because(story: Story) -> str:
+    last = max((attempt.number for attempt in story.attempts), default=0)
+    for event in story.of_kind("warning"):
+        if event["attempt"] == last and str(event.get("text")).startswith(_GUARD_WORDS):
+            return str(event["text"])
+    return ""
+
+
+def _loader_note(story: Story) -> str:
+    chosen = story.of_kind("input")
+    return str(chosen[-1].get("text") or "") if chosen else ""
+
+
+def _rate(settings: dict[str, Any], rows: StepColumns, batch: int | None) -> Rate:
+    logged = Points(rows["step"], rows["rate"])
+    try:
+        schedule = ScheduleSettings.model_validate(settings.get("schedule", {}))
+    except ValueError:
+        return Rate(logged=logged)
+    return Rate(schedule, batch_scale(schedule, batch) if batch else 1.0, logged)
+
+
+def global_batch(settings: dict[str, Any], begin: dict[str, Any]) -> int | None:
+    batch = settings.get("batch") or {}
+    world_size = begin.get("world_size") or 0
+    return batch.get("global") or (batch.get("per_device") or 0) * world_size or None
+
+
+def _training_set(
+    settings: dict[str, Any],
+    rows: StepColumns,
+    newest: CheckpointContents | None,
+    begin: dict[str, Any],
+) -> TrainingSet:
+    column = rows["epochs"]
+    last = float(column[-1]) if len(column) else math.nan
+    return TrainingSet(
+        card=data_card(settings.get("data"), newest),
+        named=(str(settings.get("data")),),
+        epochs=last if math.isfinite(last) else None,
+        global_batch=global_batch(settings, begin),
+    )
+
+
+def _saving(settings: dict[str, Any], story: Story, newest: CheckpointContents | None) -> Saving:
+    every = (settings.get("checkpoint") or {}).get("every_steps")
+    return Saving(newest, checkpoint_cost(story), every if isinstance(every, int) else None)
+
+
+def _slowest_events(first: RankRecord, long: LongStory) -> list[Event]:
+    """Without what was lost and done again."""
+    return [slow for slow in first.slowest if slow["step"] <= long.cutoffs[slow["attempt"]]]
+
+
+def _settings(run: RunDirectory) -> dict[str, Any]:
+    """The recipe as it is, except that what judgement looks into is sure to be there."""
+    settings = _with_sections(read_settings(run.recipe), _SECTIONS)
+    steps = settings.get("steps")
+    return {**settings, "steps": steps if isinstance(steps, int) else 0}
+
+
+def _with_sections(content: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    wrong = [name for name in names if not isinstance(content.get(name, {}), dict)]
+    return {name: value for name, value in content.items() if name not in wrong}
+
+
+def _read_ranks(run: RunDirectory) -> list[RankRecord]:
+    """The first that is there in full; the others as far as who waits for whom asks for."""
+    numbers = rank_numbers(run)
+    if not numbers:
+        return [read_rank(run, 0)]
+    share = _BYTES_OF_OTHER_RANKS // max(len(numbers) - 1, 1)
+    others = [read_rank(run, rank, most_bytes=share) for rank in numbers[1:]]
+    return [read_rank(run, numbers[0]), *others]
+
+
+def _begin(story: Story) -> dict[str, Any]:
+    """What the last attempt said of itself, without what cannot be."""
+    begins = story.of_kind("begin")
+    return {k: v for k, v in begins[-1].items() if _is_likely(k, v)} if begins else {}
+
+
+def _is_likely(name: str, value: Any) -> bool:
+    if name in ("unit", "best_by", "device", "host"):
+        return isinstance(value, str)
+    if name in ("world_size", "num_hosts", "num_parameters", "gradient_bytes", "loader_workers"):
+        return isinstance(value, int) and value >= 0
+    if name in ("flops_per_unit", "peak_flops"):
+        return isinstance(value, int | float) and math.isfinite(value) and value > 0
+    return True
+
+
+def _step(story: Story) -> int:
+    begins, steps = story.of_kind("begin"), story.of_kind("steps")
+    return int(max([event["step"] for event in [*begins[-1:], *steps]], default=0))
+
+
+def _cpu_seconds(record: RankRecord, first: RankRecord) -> float:
+    """Processor time of one process over all attempts, lost work included."""
+    others = sum(event.get("cpu_seconds") or 0.0 for event in record.events)
+    in_steps = record.steps.total("cpu_seconds")
+    num_read = record.steps.total("num_steps")
+    if record.share_read < 1 and num_read:
+        in_steps *= first.steps.total("num_steps") / num_read
+    return float(others + in_steps)
+
+
+def _sum_of_known(values: list[Any]) -> float | None:
+    known = [float(value) for value in values if _is_likely("peak_flops", value)]
+    return sum(known) * len(values) / len(known) if known else None
+
+
+def _reason(story: Story, is_running: bool | None, is_complete: bool) -> str:
+    """How the last attempt ended: in its own word, else by the launcher's, else by its lock."""
+    last = max(story.attempts, key=lambda attempt: attempt.number, default=None)
+    number, code = (last.number, last.exit_code) if last else (0, None)
+    ends = [event["reason"] for event in story.of_kind("end") if event["attempt"] == number]
+    if ends and ends[-1] != "failed":
+        return str(ends[-1])
+    if code is not None:
+        ended = "finished" if is_complete else "ended"
+        return f"failed (exit code {code})" if code else ended
+    if ends:
+        return "failed"
+    if is_running is None:
+        return "finished" if is_complete else "running or killed"
+    return "running" if is_running else "killed"
+
+
+def _score(event: Event) -> Score:
+    values = event.get("scores")
+    numbers = values if isinstance(values, dict) else {}
+    return Score(
+        int(event.get("step", 0)),
+        str(event.get("split", "?")),
+        {name: float(v) for name, v in numbers.items() if isinstance(v, int | float)},
+        str(event.get("signature", "")),
+    )

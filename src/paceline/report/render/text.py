@@ -1,0 +1,179 @@
+"""The report for a terminal."""
+
+from collections.abc import Iterable, Iterator
+from textwrap import wrap
+from typing import Any
+
+from paceline.record.schema import PHASE_MEANING, PHASES
+from paceline.report.answers import answers
+from paceline.report.answers.answer import Answer
+from paceline.report.comparison import Comparison
+from paceline.report.facts.facts import Facts, Score
+from paceline.report.render.heading import heading
+from paceline.units import count_of, format_bytes, format_count, format_seconds, plural
+
+_MOST_WARNINGS = 5
+_WIDTH = 98
+_INDENT = "    "
+
+
+def render(facts: Facts) -> str:
+    found = answers(facts)
+    sections = _of_run(facts, found) if facts.is_own else _of_log(facts, found)
+    return "\n\n".join("\n".join(lines) for lines in map(list, sections) if lines) + "\n"
+
+
+def _of_run(facts: Facts, found: list[Answer]) -> list[Iterable[str]]:
+    return [
+        _headline(facts),
+        _phases(facts),
+        [*_step(facts), *_verdict(found)],
+        _scores(facts),
+        _answers(found),
+        _machine(facts),
+        _warnings(facts),
+    ]
+
+
+def _of_log(facts: Facts, found: list[Answer]) -> list[Iterable[str]]:
+    """A log knows of no phases, and what it scored stands in the answers."""
+    wrapped = [line for text in heading(facts) for line in _wrapped(text, "", "  ")]
+    return [wrapped, _verdict(found), _answers(found)]
+
+
+def render_comparison(compared: Comparison) -> str:
+    widths = [max(map(len, column)) for column in zip(*compared.table, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if n == 0 else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in compared.table
+    ]
+    told = [line for text in compared.sentences for line in _wrapped(text, "- ", "  ")]
+    return "\n".join([*lines, "", *told]) + "\n"
+
+
+def _headline(facts: Facts) -> Iterator[str]:
+    settings, world = facts.settings, facts.world
+    where = f"at step {facts.step:,} of {facts.steps_wanted:,}"
+    yield f"{facts.run}: {settings.get('workload')}, {facts.reason} {where}"
+    attempts = len(facts.attempts)
+    tries = f" in {attempts} attempts" if attempts > 1 else ""
+    num_hosts = world.num_hosts or 1
+    hosts = f" of {count_of(num_hosts, 'host')}" if num_hosts > 1 else ""
+    size, device = facts.begin.get("world_size"), facts.begin.get("device")
+    processes = f" with {count_of(size, 'process')} on {device}{hosts}" if size else ""
+    about = "about " if world.times is not None and world.times.share_read < 1 else ""
+    cpu = f"; {about}{world.cpu_seconds / 60:.1f} CPU-minutes" if world.cpu_seconds else ""
+    yield f"took {format_seconds(facts.wall_seconds)}{tries}{processes}{cpu}"
+    if facts.num_parameters is not None and "gradient_bytes" in facts.begin:
+        yield (
+            f"{format_count(facts.num_parameters)} parameters, "
+            f"{format_bytes(facts.begin['gradient_bytes'])} of gradients per step"
+        )
+
+
+def _phases(facts: Facts) -> Iterator[str]:
+    total = sum(facts.phases.values())
+    if not total:
+        yield "no step was recorded yet"
+        return
+    yield f"{'phase':<13}{'seconds':>10}{'share':>8}"
+    for name in PHASES:
+        seconds = facts.phases.get(name, 0.0)
+        if seconds >= 0.0005 * total:
+            share = 100 * seconds / total
+            yield f"{name:<13}{seconds:>10.1f}{share:>6.1f} %  {PHASE_MEANING[name]}"
+    yield f"{'in all':<13}{total:>10.1f}{'':>8}  wall time {facts.wall_seconds:.1f} s"
+
+
+def _step(facts: Facts) -> Iterator[str]:
+    times = facts.step_times
+    if times is None or times.low_seconds is None or times.high_seconds is None:
+        return
+    low, high = format_seconds(times.low_seconds), format_seconds(times.high_seconds)
+    spread = f"{format_seconds(times.median_seconds)} (90 % between {low} and {high})"
+    speed = f"{times.units_per_second or 0.0:,.0f} {plural(facts.unit)}/s over the whole world"
+    yield f"step: median {spread}; {speed}"
+
+
+def _verdict(found: list[Answer]) -> Iterator[str]:
+    for answer in found:
+        if answer.key == "verdict":
+            yield from _wrapped(f"verdict: {answer.sentence}", "", "  ")
+            if answer.remedy:
+                yield f"  remedy: {answer.remedy}"
+
+
+def _scores(facts: Facts) -> Iterator[str]:
+    by, learning = facts.learning.best_by, facts.learning
+    if learning.scores:
+        yield f"scores: {_score_line(learning.scores[-1])}"
+        best = max(learning.scores, key=lambda score: score.values.get(by, 0.0))
+        yield f"  best by {by}: {best.values.get(by, 0.0):.4f} at step {best.step:,}"
+    if learning.train_scores:
+        yield f"  {_score_line(learning.train_scores[-1])}"
+    for score in learning.evaluations:
+        yield f"  {_score_line(score)}"
+
+
+def _score_line(score: Score) -> str:
+    values = ", ".join(f"{name} {value:.4f}" for name, value in score.values.items())
+    return f"{score.split} {values} at step {score.step:,} [{score.signature}]"
+
+
+def _answers(found: list[Answer]) -> Iterator[str]:
+    """Numbered, but for the verdict, which stands above them all."""
+    shown = [answer for answer in found if answer.key != "verdict"]
+    for number, answer in enumerate(shown, start=1):
+        if number > 1:
+            yield ""
+        yield f"{number:>2}. {answer.question}"
+        yield from _wrapped(answer.sentence, _INDENT, _INDENT)
+        if answer.figures.get("plot"):
+            yield f"{_INDENT}{answer.figures['plot']}"
+        if answer.how:
+            yield from _wrapped(f"measured: {answer.how}", _INDENT, f"{_INDENT}  ")
+        if answer.missing:
+            yield from _wrapped(f"missing: {answer.missing}", _INDENT, f"{_INDENT}  ")
+        if answer.remedy:
+            yield f"{_INDENT}remedy: {answer.remedy}"
+
+
+def _wrapped(text: str, first: str, rest: str) -> list[str]:
+    return wrap(
+        text,
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _machine(facts: Facts) -> Iterator[str]:
+    environment = facts.environment
+    if not environment:
+        return
+    libraries = environment.get("libraries", {})
+    yield (
+        f"machine: {environment.get('host')}, {environment.get('num_cores')} cores, "
+        f"{environment.get('device_name')}; torch {libraries.get('torch')}, "
+        f"{_threads(environment.get('threads'))} per process"
+    )
+    settings: dict[str, Any] = environment.get("settings", {})
+    if settings:
+        yield "  set for the workers: " + " ".join(f"{k}={v}" for k, v in settings.items())
+
+
+def _threads(number: Any) -> str:
+    return count_of(number, "thread") if isinstance(number, int) else "? threads"
+
+
+def _warnings(facts: Facts) -> Iterator[str]:
+    earlier = len(facts.warnings) - _MOST_WARNINGS
+    if earlier > 0:
+        yield f"{count_of(earlier, 'earlier warning')} in the run's event files, and:"
+    for text in facts.warnings[-_MOST_WARNINGS:]:
+        yield f"warning: {text}"

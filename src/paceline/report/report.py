@@ -1,0 +1,61 @@
+"""One report in all its forms, whatever it is of: a run, several runs, or another tool's log."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.errors import UserError
+from paceline.report import comparison, foreign
+from paceline.report.facts.facts import Facts, Options
+from paceline.report.own.run import read_run
+from paceline.report.render import html, json, markdown, text
+from paceline.terminal import printable
+
+Form = Callable[[], str]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Each form is made when it is asked for, without control characters from logs and names."""
+
+    text: Form
+    html: Form
+    markdown: Form
+    json: Form
+    stem: Path
+    """Where files go when the user names none: this path with a suffix."""
+
+
+def open_report(paths: list[Path], options: Options) -> Report:
+    if len(paths) == 1 and foreign.is_foreign(paths[0]):
+        stem = Path(f"{paths[0].name}.report")
+        return _report_on(foreign.read_log(paths[0], options), stem)
+    strange = [path for path in paths if foreign.is_foreign(path)]
+    if strange:
+        raise UserError(
+            f"{strange[0]} is a log of another tool, which cannot be compared with other runs",
+            "report on it alone",
+        )
+    known = [read_run(path, options) for path in paths]
+    return _report_on(known[0], known[0].run / "report") if len(paths) == 1 else _compare(known)
+
+
+def _report_on(facts: Facts, stem: Path) -> Report:
+    return Report(
+        text=lambda: printable(text.render(facts)),
+        html=lambda: printable(html.render(facts)),
+        markdown=lambda: printable(markdown.render(facts)),
+        json=lambda: printable(json.render(facts)),
+        stem=stem,
+    )
+
+
+def _compare(known: list[Facts]) -> Report:
+    compared = comparison.compare(known)
+    return Report(
+        text=lambda: printable(text.render_comparison(compared)),
+        html=lambda: printable(html.render_comparison(compared)),
+        markdown=lambda: printable(markdown.render_comparison(compared)),
+        json=lambda: printable(json.render_comparison(compared)),
+        stem=known[-1].run / "comparison",
+    )
