@@ -11,13 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from paceline.machine.probe import (
-    HostProbe,
-    device_figures,
-    host_names,
-    interface_used,
-    link_bits_per_second,
-)
+from paceline.machine.interfaces import interface_used, link_bits_per_second
+from paceline.machine.probe import HostProbe, device_figures, host_names
 from paceline.models import compiled
 from paceline.models.conv import Conv3x3
 from paceline.models.sizes import named_shape

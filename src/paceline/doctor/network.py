@@ -4,10 +4,10 @@ Pure functions from what was found to rows of the table. Nothing is asked or mea
 """
 
 import ipaddress
-import re
 from collections.abc import Mapping, Sequence
 
 from paceline.doctor.rows import Facts, Row, all_of
+from paceline.machine.interfaces import leads_out
 from paceline.units import format_bytes, format_seconds
 
 Pair = tuple[str, str]
@@ -16,7 +16,6 @@ Pair = tuple[str, str]
 _SLOW_SHARE = 0.5
 _SLOW_BITS_PER_SECOND = 2e8
 _SLOW_TRIP_SECONDS = 0.002
-_INNER = re.compile(r"lo\d*|docker\d*|br-.*|virbr\d*|veth.*|cni\d*|flannel.*|podman\d*|lxcbr\d*")
 
 
 def judge_addresses(found: Mapping[str, Facts], private: Mapping[str, Sequence[str]]) -> list[Row]:
@@ -25,7 +24,7 @@ def judge_addresses(found: Mapping[str, Facts], private: Mapping[str, Sequence[s
     for name, addresses in private.items():
         own = found[name]["addresses"]
         if addresses and not set(addresses) & set(own):
-            usable = [a for a, i in own.items() if not _INNER.fullmatch(i) and ":" not in a]
+            usable = [a for a, i in own.items() if leads_out(i) and ":" not in a]
             shown = f"{addresses[0]} is not an address of {name} itself"
             hint = f" (it has {', '.join(usable)})" if usable else ""
             remedy = f"set 'private_address' to the one the hosts use among themselves{hint}"
@@ -49,7 +48,7 @@ def judge_interfaces(ways: Mapping[Pair, str | None]) -> list[Row]:
         if interface is None:
             remedy = f"check the routes there: ip route get ADDRESS-OF-{target}"
             rows.append(Row(where, "route", "fail", "there is no route", remedy))
-        elif _INNER.fullmatch(interface):
+        elif not leads_out(interface):
             shown = f"the route takes {interface}, which does not leave the host"
             remedy = f"set 'private_address' of {target} to its address on the real network"
             rows.append(Row(where, "route", "fail", shown, remedy))
@@ -72,7 +71,7 @@ def choose_interfaces(ways: Mapping[Pair, str | None]) -> dict[str, str]:
     """For each host the interface that most of its routes take."""
     taken: dict[str, list[str]] = {}
     for (source, _), interface in ways.items():
-        if interface is not None and not _INNER.fullmatch(interface):
+        if interface is not None and leads_out(interface):
             taken.setdefault(source, []).append(interface)
     return {host: max(sorted(set(used)), key=used.count) for host, used in taken.items()}
 

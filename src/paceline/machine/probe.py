@@ -3,25 +3,16 @@
 Counters only: nothing here is a thread, writes a file or knows of training. No torch.
 """
 
-import os
-import re
-import shutil
 import socket
-import subprocess
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from paceline.errors import UserError
-from paceline.units import parse_link_speed
+from paceline.machine.interfaces import link_bits_per_second
 
-LOOPBACK = "lo"
-LINK_VARIABLE = "PACELINE_LINK"
-"""The link's real speed where the interface cannot know it, e.g. a shaped or virtual one."""
 _ASLEEP = ("idle", "iowait", "steal")
 _GUESTS = ("guest", "guest_nice")  # the kernel counts these under user and nice as well
 
@@ -47,67 +38,6 @@ def host_names(places: list[str]) -> dict[str, str]:
             same = sum(name == plain or name.startswith(f"{plain}.") for name in names.values())
             names[place] = f"{plain}.{same + 1}" if plain in names.values() else plain
     return names
-
-
-def interface_used(num_hosts: int, environment: Mapping[str, str] = os.environ) -> str:
-    """The interface that traffic between processes takes."""
-    for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        named = environment.get(variable, "").split(",")[0].lstrip("=")
-        if named and not named.startswith("^"):
-            return named
-    if num_hosts == 1:
-        return LOOPBACK
-    return _interface_towards(environment.get("MASTER_ADDR", "")) or LOOPBACK
-
-
-def _interface_towards(address: str) -> str | None:
-    """A datagram socket that is only connected sends nothing, but the kernel picks the route."""
-    try:
-        family, kind, protocol, _, target = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[
-            0
-        ]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.connect(target)
-            own = probe.getsockname()[0]
-    except OSError:
-        return None
-    owners = [
-        name
-        for name, addresses in psutil.net_if_addrs().items()
-        if any(entry.address.partition("%")[0] == own for entry in addresses)
-    ]
-    return next((name for name in owners if name != LOOPBACK), next(iter(owners), None))
-
-
-def link_bits_per_second(
-    interface: str, environment: Mapping[str, str] = os.environ
-) -> float | None:
-    told = environment.get(LINK_VARIABLE)
-    if told:
-        with suppress(UserError):
-            return parse_link_speed(told)
-    stats = psutil.net_if_stats().get(interface)
-    own = stats.speed * 1e6 if stats is not None and stats.speed > 0 else None
-    known = [speed for speed in (own, _limited_to(interface)) if speed]
-    return min(known, default=None)
-
-
-def _limited_to(interface: str) -> float | None:
-    """The rate of a limiter that the kernel has on the interface, as practice clusters do."""
-    tc = shutil.which("tc", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-    if tc is None or interface == LOOPBACK:
-        return None
-    with suppress(OSError, subprocess.SubprocessError, UserError):
-        shown = subprocess.run(
-            [tc, "qdisc", "show", "dev", interface],
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        ).stdout
-        rate = re.search(r"\btbf\b.* rate (\S+bit)\b", shown)
-        return parse_link_speed(rate.group(1)) if rate else None
-    return None
 
 
 class HostProbe:

@@ -13,17 +13,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from paceline.errors import UserError
 from paceline.launch.batch.place import Place
-from paceline.launch.remote.host_facts import interface_of
 from paceline.lifetime import process_started
+from paceline.machine.interfaces import (
+    LOOPBACK,
+    address_of_interface,
+    first_address_for_others,
+    interface_of,
+    interface_towards,
+    leads_out,
+    source_towards,
+)
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import write_file
 
 _MEET_SECONDS = 90.0
-_NOT_BETWEEN_HOSTS = ("lo", "docker", "virbr", "br-", "veth", "cni", "flannel")
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Meeting:
 @contextmanager
 def meet(run: RunDirectory, place: Place) -> Iterator[Meeting]:
     if place.size == 1:
-        yield Meeting("lo")
+        yield Meeting(LOOPBACK)
     elif place.source == "torchrun":
         yield Meeting(_way_to(os.environ["MASTER_ADDR"], place))
     elif place.has_master:
@@ -119,53 +124,30 @@ def own_address(place: Place) -> str:
         return "127.0.0.1"
     chosen = os.environ.get("GLOO_SOCKET_IFNAME")
     if chosen:
-        return address_of_interface(chosen)
+        return _address_of_chosen(chosen)
     for peer in place.other_hosts:
-        source = source_towards(peer)
-        if source is not None and _leads_out(interface_of(source) or "lo"):
+        source = source_towards(peer, socket.AF_INET)
+        if source is not None and leads_out(interface_of(source) or LOOPBACK):
             return source
-    return _first_address()
+    address = first_address_for_others()
+    if address is None:
+        raise UserError(
+            f"{socket.gethostname()} has no network address for other hosts", "see `ip addr`"
+        )
+    return address
 
 
-def _leads_out(interface: str) -> bool:
-    return not interface.startswith(_NOT_BETWEEN_HOSTS)
-
-
-def source_towards(peer: str) -> str | None:
-    """Which of our addresses a packet to the peer would carry; nothing is sent."""
-    try:
-        info = socket.getaddrinfo(peer, 9, socket.AF_INET, socket.SOCK_DGRAM)[0]
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect(info[4])
-            return str(probe.getsockname()[0])
-    except OSError:
-        return None
-
-
-def address_of_interface(name: str) -> str:
-    for entry in psutil.net_if_addrs().get(name, []):
-        if entry.family == socket.AF_INET:
-            return str(entry.address)
-    raise UserError(
-        f"GLOO_SOCKET_IFNAME={name}, but {socket.gethostname()} has no such interface with an "
-        "IPv4 address",
-        "`ip addr` lists what there is",
-    )
-
-
-def _first_address() -> str:
-    for name, entries in psutil.net_if_addrs().items():
-        for entry in entries:
-            if entry.family == socket.AF_INET and _leads_out(name):
-                return str(entry.address)
-    raise UserError(
-        f"{socket.gethostname()} has no network address for other hosts", "see `ip addr`"
-    )
+def _address_of_chosen(interface: str) -> str:
+    address = address_of_interface(interface)
+    if address is None:
+        raise UserError(
+            f"GLOO_SOCKET_IFNAME={interface}, but {socket.gethostname()} has no such interface "
+            "with an IPv4 address",
+            "`ip addr` lists what there is",
+        )
+    return address
 
 
 def _way_to(address: str, place: Place) -> str:
     """The interface that leads to where the processes meet."""
-    if place.is_one_host:
-        return "lo"
-    source = source_towards(address)
-    return (interface_of(source) if source else None) or "lo"
+    return LOOPBACK if place.is_one_host else interface_towards(address) or LOOPBACK

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,6 @@ from typing import Any
 import psutil
 
 from paceline.record.checkpoints import all_checkpoints, step_of
-
-
-def interface_of(address: str) -> str | None:
-    """The network interface that has this address; None when none has."""
-    try:
-        wanted = {info[4][0] for info in socket.getaddrinfo(address, None)}
-    except OSError:
-        return None
-    for name, entries in psutil.net_if_addrs().items():
-        if any(entry.address.partition("%")[0] in wanted for entry in entries):
-            return name
-    return None
 
 
 def end_earlier(name: str, run: Path) -> None:

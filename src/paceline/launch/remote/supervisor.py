@@ -28,7 +28,6 @@ import psutil
 from paceline.launch.agent import AgentOrder
 from paceline.launch.remote.host_facts import (
     end_earlier,
-    interface_of,
     newest_step,
     num_out_of_memory_kills,
     read_pulses,
@@ -38,6 +37,7 @@ from paceline.launch.remote.joining import StageWatch
 from paceline.launch.scratch import scratch_directory
 from paceline.machine.cores import num_cores
 from paceline.machine.devices import num_procs_here
+from paceline.machine.interfaces import interface_of
 from paceline.machine.signals import caught_by, survive
 from paceline.machine.tuning import speed_environment
 from paceline.order import WorkerOrder

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.machine.probe import HostProbe, host_names, interface_used, this_place
+from paceline.machine.interfaces import interface_used
+from paceline.machine.probe import HostProbe, host_names, this_place
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
 from paceline.world import World
