@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.data.archive import extract, read_files
+from paceline.data.archive import read_files
 from paceline.errors import UserError
 
 
@@ -53,21 +53,15 @@ def read_all(path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("mode", ["", "gz", "bz2", "xz"])
-def test_files_are_read_and_extracted_alike_whatever_the_name_says(
-    tmp_path: Path, mode: str
-) -> None:
-    path = packed(tmp_path, mode).rename(tmp_path / "nothing-in-a-name")
-    contents = read_all(path)
-    extracted = extract(path, tmp_path / "out")
+def test_files_are_read_whatever_the_name_says(tmp_path: Path, mode: str) -> None:
+    contents = read_all(packed(tmp_path, mode).rename(tmp_path / "nothing-in-a-name"))
     assert list(contents) == ["data/0.bin", "data/1.bin", "data/2.bin"]
-    assert [file.read_bytes() for file in extracted] == list(contents.values())
+    assert {len(content) for content in contents.values()} == {100_000}
 
 
-def test_links_that_stay_inside_are_extracted(tmp_path: Path) -> None:
+def test_links_that_stay_inside_are_passed_over(tmp_path: Path) -> None:
     links = link_member("good/b.txt", "a.txt"), link_member("c", "good/a.txt", tarfile.LNKTYPE)
-    extract(write_tar(tmp_path / "a.tar", *links), tmp_path / "out")
-    assert (tmp_path / "out/good/b.txt").read_bytes() == b"harm"
-    assert (tmp_path / "out/c").read_bytes() == b"harm"
+    assert read_all(write_tar(tmp_path / "a.tar", *links)) == {"good/a.txt": b"harm"}
 
 
 HARMFUL = {
@@ -77,11 +71,6 @@ HARMFUL = {
     "link to an absolute path": [link_member("good/link", "/etc/passwd")],
     "link upwards": [link_member("good/link", "../../harm.txt")],
     "hard link upwards": [link_member("link", "../harm.txt", tarfile.LNKTYPE)],
-    "file through a link": [link_member("good/link", "."), file_member("good/link/harm.txt")],
-    "link through a link": [
-        link_member("good/deep/top", "../.."),
-        link_member("out", "good/deep/top/../../harm.txt"),
-    ],
     "device": [special_member("good/null", tarfile.CHRTYPE)],
     "disk": [special_member("good/sda", tarfile.BLKTYPE)],
     "pipe": [special_member("good/pipe", tarfile.FIFOTYPE)],
@@ -94,13 +83,10 @@ def test_an_archive_that_reaches_outside_is_refused_and_the_member_named(
 ) -> None:
     path = write_tar(tmp_path / "bad.tar", *HARMFUL[harm])
     culprit = HARMFUL[harm][-1].name
-    for attempt in (lambda: extract(path, tmp_path / "in" / "out"), lambda: read_all(path)):
-        with pytest.raises(UserError, match="not safe") as caught:
-            attempt()
-        assert f"'{culprit}'" in caught.value.what
-        assert str(path) in caught.value.what
-    assert not list(tmp_path.rglob("harm.txt"))
-    assert not Path("/tmp/paceline-harm").exists()  # noqa: S108
+    with pytest.raises(UserError, match="not safe") as caught:
+        read_all(path)
+    assert f"'{culprit}'" in caught.value.what
+    assert str(path) in caught.value.what
 
 
 @pytest.mark.parametrize("mode", ["", "gz", "bz2", "xz"])
@@ -110,11 +96,10 @@ def test_a_truncated_archive_says_so_and_what_to_do(
 ) -> None:
     path = packed(tmp_path, mode)
     path.write_bytes(path.read_bytes()[:kept_bytes])
-    for attempt in (lambda: extract(path, tmp_path / "out"), lambda: read_all(path)):
-        with pytest.raises(UserError) as caught:
-            attempt()
-        assert str(path) in caught.value.what
-        assert "download it again" in caught.value.fix
+    with pytest.raises(UserError) as caught:
+        read_all(path)
+    assert str(path) in caught.value.what
+    assert "download it again" in caught.value.fix
 
 
 @pytest.mark.parametrize("mode", ["gz", "bz2", "xz"])
@@ -154,11 +139,4 @@ def test_what_is_no_archive_is_called_so(tmp_path: Path, content: bytes) -> None
 
 def test_an_archive_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no archive"):
-        extract(tmp_path / "missing.tar", tmp_path)
-
-
-def test_extracting_where_nothing_can_be_written_is_told(tmp_path: Path) -> None:
-    path = packed(tmp_path)
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(UserError, match="cannot write to"):
-        extract(path, tmp_path / "file")
+        read_all(tmp_path / "missing.tar")

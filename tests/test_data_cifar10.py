@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from paceline.data.archive import extract
 from paceline.data.card import read_card, write_card
 from paceline.data.places import data_directory, data_home
 from paceline.errors import UserError
@@ -44,7 +43,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def extracted(archive: Path, tmp_path: Path) -> Path:
-    extract(archive, tmp_path / "extracted")
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path / "extracted", filter="data")
     return tmp_path / "extracted" / "cifar-10-batches-bin"
 
 

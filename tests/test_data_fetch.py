@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.data.fetch import Source, fetch, verify_checksum
+from paceline.data.fetch import Source, fetch
 from paceline.errors import UserError
 
 CONTENT = bytes(range(256)) * 4_000  # about 1 MB, so that it takes several reads
@@ -274,12 +274,3 @@ def test_a_mirror_of_ones_own_is_asked_in_place_of_all_others(
     monkeypatch.setenv("PACELINE_MIRROR", f"{site.address}/empty/")
     with pytest.raises(UserError, match="404"):
         fetch(source_on(site), tmp_path / "other", ignore)
-
-
-def test_a_checksum_can_be_verified_by_itself(tmp_path: Path) -> None:
-    path = tmp_path / "big.tar"
-    path.write_bytes(CONTENT)
-    verify_checksum(path, source_at())
-    path.write_bytes(CONTENT[:-1])
-    with pytest.raises(UserError, match=f"expected {CHECKSUM}, found sha256:"):
-        verify_checksum(path, source_at())

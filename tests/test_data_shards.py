@@ -1,8 +1,6 @@
 """Prepared pictures, read by number: from shards and from folders, by threads and processes."""
 
 import io
-import multiprocessing
-import pickle
 import shutil
 import tarfile
 from collections import Counter
@@ -122,18 +120,12 @@ def test_folders_hold_the_same_pictures_as_shards(packed: Path, unpacked: Path) 
     assert classic.read_bytes() == photos.draw(0, 0, 0)
 
 
-def test_threads_and_processes_read_what_one_thread_reads(packed: Path) -> None:
+def test_threads_read_what_one_thread_reads(packed: Path) -> None:
     pictures = shards.open_pictures(packed, "train")
     numbers = list(range(0, len(pictures), 3))
     alone = read_some((pictures, numbers))
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(pictures.jpeg, numbers)) == alone
-    with multiprocessing.get_context("spawn").Pool(1) as pool_of_processes:
-        assert pool_of_processes.map(read_some, [(pictures, numbers)]) == [alone]
-
-
-def test_a_pickle_of_pictures_holds_no_pictures(packed: Path) -> None:
-    assert len(pickle.dumps(shards.open_pictures(packed, "train"))) < 1000
 
 
 def test_odd_pictures_in_a_tree_that_is_left_as_it_is_come_out_plain(

@@ -51,13 +51,6 @@ def test_a_sentence_ends_at_its_end_and_padding_is_not_read(vocabulary: Vocabula
     assert vocabulary.decode([around, [], [vocabulary.eos_id]]) == ["The dog sleeps.", "", ""]
 
 
-@pytest.mark.parametrize(("multiple", "padded"), [(8, 1000), (64, 1024), (1, 1000)])
-def test_the_size_is_rounded_up_for_matrices(
-    vocabulary: Vocabulary, multiple: int, padded: int
-) -> None:
-    assert vocabulary.padded_size(multiple) == padded
-
-
 def test_equal_text_makes_an_equal_model(model: bytes) -> None:
     assert train_model(lambda: LINES, 1000, is_limit=False) == model
 
@@ -114,7 +107,7 @@ def test_what_a_foreign_model_lacks_gets_numbers_after_its_pieces() -> None:
     )
     vocabulary = Vocabulary.from_bytes(foreign.getvalue(), "foreign")
     assert (vocabulary.pad_id, vocabulary.bos_id, vocabulary.eos_id) == (500, 501, 502)
-    assert (vocabulary.size, vocabulary.padded_size()) == (503, 504)
+    assert vocabulary.size == 503
     (ids,) = vocabulary.encode([LINES[0]])
     assert vocabulary.decode([[501, *ids, 502, 500, 500]]) == [LINES[0]]
 
@@ -141,4 +134,4 @@ def test_openseq2seqs_model_gives_token_for_token_what_its_files_hold(name: str)
         [numbers.get(piece, vocabulary.unk_id) for piece in line.split(" ")] for line in tokenized
     ]
     assert vocabulary.encode(lines) == expected
-    assert (vocabulary.size, vocabulary.padded_size()) == (32_768, 32_768)
+    assert vocabulary.size == 32_768

@@ -1,6 +1,7 @@
-"""Tar archives from strangers: read or extracted only if every member stays where it belongs.
+"""Tar archives from strangers: read in one pass, and refused if a member would reach outside.
 
-Knows nothing of any data set. Compression is told by the contents, never by the file's name.
+Nothing is extracted by a member's name. Knows nothing of any data set. Compression is told by the
+contents, never by the file's name.
 """
 
 import bz2
@@ -15,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from paceline.data.places import writing_to
 from paceline.errors import UserError
 
 _CHUNK_BYTES = 1 << 20
@@ -46,9 +46,9 @@ def open_archive(path: Path) -> Iterator[tarfile.TarFile]:
 
 def members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """The members in order, each checked before it is handed out; the first bad one ends it."""
-    links: set[str] = set()
     for member in tar:
-        _refuse_if_unsafe(member, links, str(tar.name))
+        if reason := _reason_to_refuse(member):
+            raise _unsafe(member, reason, str(tar.name))
         yield member
     _require_end(tar)
 
@@ -68,72 +68,25 @@ def read_files(
                     yield member.name, file.read()
 
 
-def extract(path: Path, to: Path) -> list[Path]:
-    """All of the archive under `to`; the plain files that it holds are returned."""
-    extracted = []
-    with open_archive(path) as tar, writing_to(to):
-        to.mkdir(parents=True, exist_ok=True)
-        # ignored by Python 3.11.0 to 3.11.3, which lack it: the checks here do not depend on it
-        tar.extraction_filter = getattr(tarfile, "data_filter", None)
-        for member in members(tar):
-            _extract_one(tar, member, to, path)
-            if member.isfile():
-                extracted.append(to / member.name)
-    return extracted
-
-
-def _extract_one(tar: tarfile.TarFile, member: tarfile.TarInfo, to: Path, path: Path) -> None:
-    try:
-        tar.extract(member, to)
-    except tarfile.ReadError:
-        raise
-    except tarfile.TarError as error:
-        raise _unsafe(member, str(error), str(path)) from error
-
-
-def _refuse_if_unsafe(member: tarfile.TarInfo, links: set[str], archive: str | None) -> None:
-    reason = _reason_to_refuse(member, links)
-    if reason is not None:
-        raise _unsafe(member, reason, archive)
-    if member.issym() or member.islnk():
-        links.add(posixpath.normpath(member.name))
-
-
-def _reason_to_refuse(member: tarfile.TarInfo, links: set[str]) -> str | None:
+def _reason_to_refuse(member: tarfile.TarInfo) -> str | None:
+    """Members are only read, so none could do harm; an archive that means harm is not used."""
     if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
         return "it is a device or another special file"
-    if reason := _reason_against_name(member.name, links):
-        return reason
-    if member.issym():
-        target = posixpath.join(posixpath.dirname(member.name), member.linkname)
-        return _reason_against_target(member.linkname, target, links)
-    if member.islnk():
-        return _reason_against_target(member.linkname, member.linkname, links)
+    if reason := _reason_against(member.name):
+        return f"its path {reason}"
+    if member.issym() or member.islnk():
+        base = posixpath.dirname(member.name) if member.issym() else ""
+        if reason := _reason_against(posixpath.join(base, member.linkname)):
+            return f"it is a link to '{member.linkname}', which {reason}"
     return None
 
 
-def _reason_against_name(name: str, links: set[str]) -> str | None:
-    if name.startswith("/"):
-        return "its path is absolute"
-    if ".." in name.split("/"):
-        return "its path contains '..'"
-    if _passes_through(name, links):
-        return "its path leads through a link of the same archive"
+def _reason_against(path: str) -> str | None:
+    if path.startswith("/"):
+        return "is absolute"
+    if posixpath.normpath(path).split("/")[0] == "..":
+        return "leads out of the archive"
     return None
-
-
-def _reason_against_target(linkname: str, target: str, links: set[str]) -> str | None:
-    """Links through links could leave step by step what each of them alone stays in."""
-    if linkname.startswith("/") or posixpath.normpath(target).split("/")[0] == "..":
-        return f"it is a link to '{linkname}', outside of the archive"
-    if _passes_through(target, links):
-        return f"it is a link to '{linkname}', through another link"
-    return None
-
-
-def _passes_through(name: str, links: set[str]) -> bool:
-    parts = name.split("/")
-    return any(posixpath.normpath("/".join(parts[: i + 1])) in links for i in range(len(parts)))
 
 
 def _require_end(tar: tarfile.TarFile) -> None:
@@ -153,9 +106,9 @@ def _open_file(path: Path) -> IO[bytes]:
         raise UserError(f"cannot read {path}: {error.strerror}", "check its permissions") from error
 
 
-def _unsafe(member: tarfile.TarInfo, reason: str, archive: str | None) -> UserError:
+def _unsafe(member: tarfile.TarInfo, reason: str, archive: str) -> UserError:
     return UserError(
-        f"{archive} is not safe to extract: member '{member.name}': {reason}",
+        f"{archive} is not safe: member '{member.name}': {reason}",
         "do not use this archive; get it again from a source that you trust",
     )
 

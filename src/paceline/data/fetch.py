@@ -80,15 +80,6 @@ def _remove_wrong(path: Path, say: Say) -> None:
         path.unlink()
 
 
-def verify_checksum(path: Path, source: Source) -> None:
-    found = checksum_of(path, source.algorithm)
-    if found != source.checksum:
-        raise UserError(
-            f"{path}: {_difference(source.checksum, found)}",
-            "it is damaged or another file: remove it and download again",
-        )
-
-
 def checksum_of(path: Path, algorithm: str) -> str:
     """In the form that `Source.checksum` has."""
     with path.open("rb") as file:

@@ -98,9 +98,6 @@ class ReadAhead:
         self._begin_more()
         return entry.index, entry.batch.filled()
 
-    def is_next(self, index: int) -> bool:
-        return bool(self._entries) and self._entries[0].index == index
-
     def busy(self) -> Busy:
         with self._changed:
             return Busy(self._busy.num_samples, self._busy.seconds)

@@ -127,9 +127,6 @@ class Pictures:
         for number in numbers:
             self._store.announce(self._index[number])
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return open_pictures, (self.directory, self.split)
-
 
 @dataclass
 class _Shards:

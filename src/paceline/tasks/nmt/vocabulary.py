@@ -69,10 +69,6 @@ class Vocabulary:
         pad_id, bos_id, eos_id = specials
         return cls(processor, pad_id, bos_id, eos_id, processor.unk_id(), size)
 
-    def padded_size(self, multiple: int = 8) -> int:
-        """The number of rows that an embedding should have: matrix units like round numbers."""
-        return -(-self.size // multiple) * multiple
-
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Token numbers of each line, without start and end."""
         encoded: list[list[int]] = self.processor.encode(list(lines), num_threads=1)

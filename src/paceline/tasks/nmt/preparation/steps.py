@@ -46,7 +46,6 @@ _LARGE_TEXT_LINES: Final = 500_000
 
 # Starting processes takes half a second; less text than this is done before.
 _WORTH_PROCESSES_BYTES: Final = 8_000_000
-_STAND_IN_PAIR_BYTES: Final = 100
 
 
 @dataclass(frozen=True)
