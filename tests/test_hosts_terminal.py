@@ -21,9 +21,9 @@ EVIL = "\x1b]0;owned\x07\x1b[2Jrm -rf\r\x9b31m"
     ("text", "shown"),
     [
         ("plain: 10 %, ü, 中\n\ttab", "plain: 10 %, ü, 中\n\ttab"),
-        ("\x1b[31mred", "\\x1b[31mred"),
-        ("a\rb\x00\x7f", "a\\rb\\x00\\x7f"),
-        ("\x9b31m", "\\x9b31m"),
+        ("\x1b[31mred", "\\u001b[31mred"),
+        ("a\rb\x00\x7f", "a\\u000db\\u0000\\u007f"),
+        ("\x9b31m", "\\u009b31m"),
         ("right\u202eleft", "right\\u202eleft"),
     ],
 )
@@ -44,5 +44,5 @@ def test_output_of_workers_reaches_neither_terminal_nor_log_as_it_is(tmp_path: P
     said: list[str] = []
     fleet = Fleet([HOST], RunDirectory(tmp_path), 25.0, said.append)
     fleet.note(fleet.links[0], EVIL)
-    assert said[0].startswith("[a] \\x1b]0;owned\\x07")
+    assert said[0].startswith("[a] \\u001b]0;owned\\u0007")
     assert "\x1b" not in (tmp_path / "logs" / "a.log").read_text(encoding="utf-8")

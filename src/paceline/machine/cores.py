@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import psutil
-
 
 @dataclass(frozen=True)
 class ControlGroups:
@@ -69,6 +67,8 @@ def cores_of_process(groups: ControlGroups = _HERE) -> int:
 
 def memory_of_process(groups: ControlGroups = _HERE) -> int:
     """Bytes that are free for one process of this run."""
+    import psutil  # noqa: PLC0415  (a device that only translates has none)
+
     free = int(psutil.virtual_memory().available)
     for group, is_v1 in groups.levels("memory"):
         limit = _number(group / ("memory.limit_in_bytes" if is_v1 else "memory.max"))
