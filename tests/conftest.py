@@ -16,6 +16,9 @@ from paceline.tasks.cifar10 import standin as drawing
 
 Result = subprocess.CompletedProcess[str]
 
+# Tests are about processors: on a machine with GPUs they would have as many processes as devices.
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
 
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:

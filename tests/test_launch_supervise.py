@@ -64,7 +64,7 @@ def line(tmp_path: Path) -> Iterator[Line]:
 
 def test_it_says_hello_and_which_run_directories_are_one(line: Line, tmp_path: Path) -> None:
     hello = line.hear("hello")
-    assert hello["num_procs"] >= 1
+    assert hello["num_devices"] == 0  # tests hide them: see conftest
     (tmp_path / "run" / ".host-t-@launcher").touch()
     line.say(do="look")
     assert line.hear("looked")["tokens"] == ["@launcher", "a"]

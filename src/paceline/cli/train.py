@@ -43,7 +43,7 @@ def train_run(arguments: argparse.Namespace) -> int:
     from paceline.launch import local
     from paceline.launch.batch.detect import find_place
     from paceline.launch.claim import Job
-    from paceline.machine.devices import num_procs_here
+    from paceline.machine.devices import choose_processes, num_visible_devices
     from paceline.record.schema import RunDirectory
     from paceline.task_finder import find_task
 
@@ -67,8 +67,13 @@ def train_run(arguments: argparse.Namespace) -> int:
         from paceline.launch.batch.member import train_in_place
 
         return train_in_place(Job(loaded, RunDirectory(path), 0, command), place, say)
-    num_procs = arguments.procs or num_procs_here()
-    return local.train(Job(loaded, RunDirectory(path), num_procs, command), say)
+    num_devices = num_visible_devices()
+    chosen = choose_processes(
+        arguments.procs, loaded.device, num_devices, loaded.batch.num_micro_batches
+    )
+    if num_devices and not arguments.procs:
+        say(f"processes: {chosen.count} ({chosen.why})")
+    return local.train(Job(loaded, RunDirectory(path), chosen.count, command), say)
 
 
 def evaluate_run(arguments: argparse.Namespace) -> int:

@@ -1,20 +1,93 @@
-"""The devices of this host that workers can have, and which one is whose; asked without torch."""
+"""The devices of this host that workers can have, how many workers that makes, and which device is
+whose; asked without torch."""
 
+import os
+import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from paceline.errors import UserError
 
 
-def num_procs_here() -> int:
-    """One process per CUDA device; on a CPU one process with all cores."""
+@dataclass(frozen=True)
+class Processes:
+    """How many processes a host starts, and why."""
+
+    count: int
+    why: str
+
+
+def choose_processes(
+    asked: int | None,
+    device: str,
+    num_devices: int,
+    num_micro_batches: Callable[[int], int],
+) -> Processes:
+    """`num_micro_batches` tells how many a step has when so many processes train."""
+    if device == "cpu" or (num_devices == 0 and device == "auto"):
+        return Processes(asked or 1, "as asked for" if asked else "on the processor")
+    if num_devices == 0:
+        raise UserError(
+            f"device={device}, but there is no CUDA device that this process may use",
+            "see `nvidia-smi` and CUDA_VISIBLE_DEVICES, or train on the processor: device=cpu",
+        )
+    if asked:
+        _refuse_more_than_devices(asked, num_devices)
+        return Processes(asked, "as asked for")
+    count = max(n for n in range(1, num_devices + 1) if n == 1 or num_micro_batches(n) >= n)
+    if count == num_devices:
+        return Processes(count, "one per CUDA device")
+    return Processes(
+        count,
+        f"of {num_devices} CUDA devices, because a step has only {num_micro_batches(count)} "
+        "micro-batches: a smaller batch.micro or a larger batch.global uses more",
+    )
+
+
+def _refuse_more_than_devices(asked: int, num_devices: int) -> None:
+    if asked > num_devices:
+        there = "is 1 CUDA device" if num_devices == 1 else f"are {num_devices} CUDA devices"
+        raise UserError(
+            f"{asked} processes were asked for, and there {there} that they may use",
+            f"--procs {num_devices}, or train on the processor: device=cpu",
+        )
+
+
+def num_visible_devices(variables: Mapping[str, str] = os.environ) -> int:
+    """CUDA devices that a process of this user may use: what the driver lists, as far as
+    CUDA_VISIBLE_DEVICES names it. Of a card that is split (MIG) a process gets one part only."""
+    listed = _listed_devices()
+    visible = variables.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len(_named_devices(visible, listed))
+    return 1 if any(uuid.startswith("MIG-") for uuid in listed) else len(listed)
+
+
+def _listed_devices() -> list[str]:
+    """Their UUIDs by number, with the parts of a split card after it."""
     try:
         listed = subprocess.run(
             ["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=20, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return 1
-    return max(1, listed.stdout.count("GPU "))
+        return []
+    return re.findall(r"\(UUID: ((?:GPU|MIG)-[^)\s]+)\)", listed.stdout)
+
+
+def _named_devices(visible: str, listed: list[str]) -> list[str]:
+    """As CUDA reads it: up to the first entry that names nothing; a UUID may be cut short."""
+    cards = [uuid for uuid in listed if uuid.startswith("GPU-")]
+    found: list[str] = []
+    for word in (word.strip() for word in visible.split(",")):
+        if word.isdigit():
+            matching = cards[int(word) : int(word) + 1]
+        else:
+            matching = [uuid for uuid in listed if word and uuid.startswith(word)]
+        if len(matching) != 1 or matching[0] in found:
+            break
+        found += matching
+    return found[:1] if found and found[0].startswith("MIG-") else found
 
 
 def choose_index(local_rank: int, num_visible: int, variables: Mapping[str, str]) -> int:

@@ -28,6 +28,7 @@ from paceline.launch.remote.restart import (
 )
 from paceline.launch.remote.round import Mission, Round, Stop, least_hosts
 from paceline.lifetime import process_started
+from paceline.machine.devices import choose_processes
 from paceline.machine.signals import caught_by
 from paceline.recipe import refuse_too_many_processes
 from paceline.record.checkpoints import all_checkpoints, step_of
@@ -174,7 +175,13 @@ def _kept(saved_step: int) -> str:
 
 
 def num_procs_on(job: Job, link: HostLink) -> int:
-    return job.num_procs or link.host.devices or int(link.facts["num_procs"])
+    """One per device of the host, or what --procs or the hosts file tell, if it has so many."""
+    asked, num_devices = job.num_procs or link.host.devices, int(link.facts["num_devices"])
+    try:
+        every_device = choose_processes(asked, job.recipe.device, num_devices, lambda count: count)
+    except UserError as error:
+        raise UserError(f"{link.name}: {error.what}", error.fix) from error
+    return every_device.count
 
 
 def refuse_too_many_known(job: Job, hosts_file: HostsFile) -> None:

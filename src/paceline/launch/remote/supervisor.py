@@ -36,7 +36,7 @@ from paceline.launch.remote.host_facts import (
 from paceline.launch.remote.joining import StageWatch
 from paceline.launch.scratch import scratch_directory
 from paceline.machine.cores import num_cores
-from paceline.machine.devices import num_procs_here
+from paceline.machine.devices import num_visible_devices
 from paceline.machine.interfaces import interface_of
 from paceline.machine.signals import caught_by, survive
 from paceline.machine.tuning import speed_environment
@@ -85,7 +85,7 @@ class Supervisor:
             hostname=socket.gethostname(),
             interface=interface_of(self.address),
             num_cores=num_cores(),
-            num_procs=num_procs_here(),
+            num_devices=num_visible_devices(),
         )
 
     def do(self, message: Message) -> None:

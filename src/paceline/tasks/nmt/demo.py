@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from paceline.machine.devices import num_visible_devices
 from paceline.tasks.nmt.preparation import prepare as nmt
 
 RUN = Path("runs/demo")
@@ -15,7 +16,7 @@ NUM_UNSEEN = 3
 def main() -> None:
     """The commands a user would type, shown as they are run."""
     _run("data", "nmt", "--from", "stand-in")
-    _run("train", "nmt-tiny", "--run", str(RUN), "--procs", "2")
+    _run("train", "nmt-tiny", *_device(), "--run", str(RUN), "--procs", "2")
     _run("evaluate", str(RUN), "--split", "test")
     _translate_unseen_sentences()
     _run("report", str(RUN), "--lines", "18")
@@ -29,6 +30,11 @@ def main() -> None:
         f"  tensorboard --logdir {RUN}         the curves in a browser\n"
         f"  paceline recipes                     what else can be trained\n"
     )
+
+
+def _device() -> list[str]:
+    """The demonstration has two processes; a machine with one GPU trains them on its processor."""
+    return ["device=cpu"] if num_visible_devices() == 1 else []
 
 
 def _translate_unseen_sentences() -> None:
