@@ -42,14 +42,14 @@ def _odd(records: list[RankRecord], long: LongStory, begin: dict[str, Any]) -> l
         named = ", ".join(str(rank) for rank in missing[:8])
         found.append(
             f"no events of {'rank' if len(missing) == 1 else 'ranks'} {named}: "
-            "what they did and who waited for them is not known"
+            "what they did, and who waited for them, is not known"
         )
     for jump in long.jumps[:3]:
         way = "forward" if jump.seconds > 0 else "back"
         found.append(
-            f"before step {jump.step:,} the clock on the wall went "
-            f"{format_seconds(abs(jump.seconds))} {way} at once "
-            "(it was set, or the machine slept); that is not counted"
+            f"before step {jump.step:,} the system clock jumped "
+            f"{format_seconds(abs(jump.seconds))} {way} "
+            "(it was set, or the machine slept); that time is not counted"
         )
     return found + _overlaps(long.story)
 

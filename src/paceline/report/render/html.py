@@ -56,13 +56,15 @@ def render_comparison(compared: Comparison) -> str:
         + "</tr>"
         for row in rows
     )
-    told = "".join(f"<p>{escape(text)}</p>" for text in compared.sentences)
+    opening = "".join(f"<p><b>{escape(text)}</b></p>" for text in compared.opening)
+    told = "".join(f"<li>{escape(text)}</li>" for text in compared.sentences)
     title = " against ".join(compared.runs)
     plots = compared_loss(compared.curves) + compared_score(compared.curves)
     return page(
         escape(title),
-        f"<h1>{escape(title)}</h1><div class=verdict>{told}</div>{_tracks(compared)}"
+        f"<h1>{escape(title)}</h1><div class=verdict>{opening}</div>"
         f"<h2>Side by side</h2><div class=scroll><table><tr>{cells}</tr>{body}</table></div>"
+        f"<h2>What explains it</h2><ul>{told}</ul>{_tracks(compared)}"
         f"<h2>Curves</h2><div class=plots>{plots}</div>",
     )
 
