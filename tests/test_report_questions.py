@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.record.writer import write_file
 from paceline.report.answers import answers
 from paceline.report.answers.answer import QUESTIONS, Answer
-from paceline.report.comparison import compare
 from paceline.report.facts.facts import Options
 from paceline.report.facts.trend import trend
 from paceline.report.own.run import read_run
@@ -312,75 +310,3 @@ def test_two_attempts_that_write_at_the_same_time_are_taken_apart(tmp_path: Path
 def test_a_run_on_another_machine_has_a_report_without_its_data(tmp_path: Path) -> None:
     answer = answered(stored_runs.three_steps(tmp_path / "a").path)["data"]
     assert "'/absent' is not on this machine" in answer.sentence and answer.missing
-
-
-# ---- comparison
-
-
-def test_a_second_host_is_credited_when_nothing_else_differs(tmp_path: Path) -> None:
-    one = stored_runs.one_of_a_pair(tmp_path / "one", 1)
-    two = stored_runs.one_of_a_pair(tmp_path / "two", 2)
-    compared = compare([read_run(one.path), read_run(two.path)])
-    found = compared.figures["against_first"][0]
-    assert found["speed_up"] == pytest.approx(0.39 / 0.275, rel=1e-3)
-    assert found["efficiency_per_process"] == pytest.approx(0.39 / 0.275 / 2, rel=1e-3)
-    assert found["differences"] == []
-    assert any("the machines make the difference" in text for text in compared.sentences)
-
-
-@pytest.mark.parametrize(
-    ("override", "named"),
-    [("batch.global=256", "global batch (128 to 256)"), ("precision=bf16", "precision (fp32 to")],
-)
-def test_another_recipe_is_named_instead_of_crediting_the_machines(
-    tmp_path: Path, override: str, named: str
-) -> None:
-    one = stored_runs.one_of_a_pair(tmp_path / "one", 1)
-    two = stored_runs.one_of_a_pair(tmp_path / "two", 2, override)
-    text = " ".join(compare([read_run(one.path), read_run(two.path)]).sentences)
-    assert named in text and "the machines alone do not explain the speed" in text
-
-
-def test_another_version_of_software_is_named(tmp_path: Path) -> None:
-    one = stored_runs.one_of_a_pair(tmp_path / "one", 1)
-    two = stored_runs.one_of_a_pair(tmp_path / "two", 2)
-    environment = json.loads(two.run.environment.read_text())
-    environment["libraries"]["torch"] = "2.14.0"
-    write_file(two.run.environment, json.dumps(environment))
-    text = " ".join(compare([read_run(one.path), read_run(two.path)]).sentences)
-    assert "libraries.torch (2.13.0 to 2.14.0)" in text
-
-
-def test_the_same_run_twice_is_not_explained_by_machines(tmp_path: Path) -> None:
-    one = stored_runs.one_of_a_pair(tmp_path / "one", 2)
-    two = stored_runs.one_of_a_pair(tmp_path / "two", 2)
-    text = " ".join(compare([read_run(one.path), read_run(two.path)]).sentences)
-    assert "trained 1.00 times as many images a second" in text
-    assert "software and machines are the same, and so is the CPU time" in text
-
-
-def test_more_than_perfect_scaling_is_not_believed(tmp_path: Path) -> None:
-    slow = {"compute": 2.0}
-    one = StoredRun(tmp_path / "one", [slow], overrides=["steps=100"])
-    two = StoredRun(tmp_path / "two", two_busy_ranks(), overrides=["steps=100"])
-    for run in (one, two):
-        run.begin()
-        run.train(100)
-    text = " ".join(compare([read_run(one.path), read_run(two.path)]).sentences)
-    assert "more than perfect scaling, which is not believed" in text
-
-
-def test_runs_that_count_different_things_are_not_compared(tmp_path: Path) -> None:
-    one = stored_runs.one_of_a_pair(tmp_path / "one", 1)
-    two = StoredRun(
-        tmp_path / "two",
-        two_busy_ranks(),
-        overrides=["steps=100"],
-        begin_facts={"unit": "target token"},
-    )
-    two.begin()
-    two.train(100)
-    compared = compare([read_run(one.path), read_run(two.path)])
-    (opening,) = compared.opening
-    assert "cannot be told" in opening and f"{two.path} target tokens" in opening
-    assert compared.sentences == []

@@ -27,7 +27,7 @@ def _count(value: float) -> str:
     return f"{value / 1e3:g} k" if value >= 1e4 else f"{value:,.0f}"
 
 
-_STEP = Axis("step", _count)
+_STEP = Axis("step", _count, is_whole=True)
 
 
 def _seconds_axis(label: str, high: float) -> Axis:

@@ -161,10 +161,10 @@ def _phases(facts: Facts) -> str:
 
 
 def _phase_row(name: str, seconds: float, share: float) -> str:
-    bar = f'<span class="bar {phase_class(name)}" style="width:{8 * share:.2f}rem"></span>'
+    bar = f'<span class="bar {phase_class(name)}" style="width:{100 * share:.1f}%"></span>'
     return (
         f"<tr><td>{name}</td><td class=n>{seconds:,.1f}</td><td class=n>{100 * share:.1f} %</td>"
-        f'<td>{bar}</td><td class="soft what">{escape(PHASE_MEANING[name])}</td></tr>'
+        f'<td class=bars>{bar}</td><td class="soft what">{escape(PHASE_MEANING[name])}</td></tr>'
     )
 
 
