@@ -242,3 +242,19 @@ def test_traffic_that_is_not_the_runs_has_no_chart(tmp_path: Path) -> None:
 def test_a_number_stays_on_the_line_of_its_unit(tmp_path: Path) -> None:
     text = render_text(read_run(gone_on(tmp_path / "a").path))
     assert not re.search(r"\d\n +(%|s|ms|min|h|MB|kB|bytes)\b", text)
+
+
+# ---- a report checks itself
+
+
+def test_steps_that_are_missing_from_the_record_are_counted(tmp_path: Path) -> None:
+    run = one_process(tmp_path / "a", "steps=60")
+    run.train(60)
+    assert read_run(run.path).warnings == []
+    path = run.run.rank_events(0)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:2] + lines[3:]))  # the second of three lines of steps
+    assert any(
+        text.startswith("20 of 60 steps are not in the record")
+        for text in read_run(run.path).warnings
+    )
