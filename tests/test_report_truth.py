@@ -166,7 +166,7 @@ def test_how_sure_the_cost_of_a_save_is_is_said_with_the_number_of_saves(tmp_pat
 def test_the_frequency_already_used_is_not_offered(tmp_path: Path) -> None:
     answer = answered(saving_run(tmp_path / "a", 1), "checkpoint")
     assert list(answer.figures["share_by_every_steps"]) == ["1", "10"]
-    assert "Saving at every step costs" in answer.sentence
+    assert "Saving at every step costs at least" in answer.sentence
     assert "every 1 step" not in answer.sentence.lower()
     assert "an unknown time for slower steps" in answer.sentence  # no step is without a write
 

@@ -56,8 +56,11 @@ def in_words(differences: list[dict[str, str]]) -> list[str]:
 
 
 def is_same_machine(first: Facts, other: Facts) -> bool:
-    """Both ran on the same hosts, by name and kind."""
-    names = _hosts(first), _hosts(other)
+    """Both ran on the same hardware; where a run does not tell that, by the hosts' names."""
+    machines = first.world.machines, other.world.machines
+    if all(machines) and len(machines[0] | machines[1]) > 1:
+        return False
+    names = machines if all(machines) else (_hosts(first), _hosts(other))
     kinds = [
         [facts.environment.get(name) for name in ("device_name", "num_machine_cores")]
         for facts in (first, other)

@@ -264,9 +264,14 @@ def _frequency(facts: Facts, one: SaveCost) -> str:
         return ""
     others = [f"{percent(_share_at(facts, one, n))} {_every(n)}" for n in other_frequencies(every)]
     return (
-        f" Saving {_every(every)} costs {percent(_share_at(facts, one, every))} of the loop"
+        f" Saving {_every(every)} costs {_at_least(one)}{percent(_share_at(facts, one, every))} of "
+        "the loop"
         f"{_range_of_share(facts, one, every)}; it would cost {listed(others)}."
     )
+
+
+def _at_least(one: SaveCost) -> str:
+    return "at least " if one.copy_seconds is not None and one.slowed_seconds is None else ""
 
 
 def _every(steps: int) -> str:

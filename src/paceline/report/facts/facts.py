@@ -267,6 +267,8 @@ class World:
     """Where the number is from, if it was not recorded."""
     num_hosts: int | None = None
     host_names: tuple[str, ...] = ()
+    machines: frozenset[str] = frozenset()
+    """What tells machines apart, also where several hosts are namespaces of one."""
     device_names: tuple[str, ...] = ()
     hosts: list[HostUse] = field(default_factory=list)
     """What each did, by its probes."""

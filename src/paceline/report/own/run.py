@@ -101,6 +101,7 @@ def _world(
     return World(
         size=int(begin.get("world_size") or environment.get("world_size") or 1),
         num_hosts=int(begin.get("num_hosts") or len(named) or 1),
+        machines=frozenset(str(record.facts.get("machine", "")) for record in records) - {""},
         hosts=read_hosts(run, first_steps),
         times=times,
         cpu_seconds=sum(_cpu_seconds(record, records[0]) for record in records),
