@@ -18,6 +18,7 @@ from paceline.files import sha256_of
 from paceline.record import checkpoints as stored
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import write_file
+from paceline.schedule import rate_at
 
 Event = dict[str, Any]
 
@@ -57,8 +58,8 @@ class StoredRun:
 
     def __post_init__(self) -> None:
         self.run = RunDirectory(self.path)
-        loaded = recipe.load(self.recipe, self.overrides)
-        write_file(self.run.recipe, config.to_yaml(config.dump(loaded)))
+        self.loaded = recipe.load(self.recipe, self.overrides)
+        write_file(self.run.recipe, config.to_yaml(config.dump(self.loaded)))
         self.hosts = self.hosts or ["one"] * len(self.phases)
         self.run.events.mkdir(parents=True)
 
@@ -88,6 +89,7 @@ class StoredRun:
                 host=host,
                 num_hosts=len(set(self.hosts)),
                 interface=self.interface,
+                steps_wanted=self.loaded.steps,
                 **{**FACTS, "gradient_bytes": self.gradient_bytes, **self.begin_facts},
             )
 
@@ -114,7 +116,7 @@ class StoredRun:
             fields: Event = {
                 "num_steps": count,
                 "loss": loss,
-                "rate": 0.1,
+                "rate": self.rate(self.step),
                 "num_units": 128 * count,
                 "seconds": sum(total.values()),
                 "phases": total,
@@ -129,7 +131,21 @@ class StoredRun:
                     "phases": {**per_step, "compute": per_step.get("compute", 0.0) + 0.04},
                 },
             }
+            if rank == 0:
+                done = range(self.step - count + 1, self.step + 1)
+                fields |= {"rates": [*map(self.rate, done)], "losses": [loss] * count}
             self.write(self.run.rank_events(rank), "steps", step=self.step, **fields)
+
+    def rate(self, step: int) -> float:
+        return rate_at(self.loaded.schedule, step, self.loaded.steps)
+
+    def go_on(self, *overrides: str) -> None:
+        """Another attempt from where it is, with another recipe."""
+        self.loaded = recipe.load(str(self.run.recipe), list(overrides))
+        write_file(self.run.recipe, config.to_yaml(config.dump(self.loaded)))
+        self.attempt += 1
+        self.launch()
+        self.begin(step=self.step)
 
     def score(self, top1: float, loss: float, train_loss: float | None = None) -> None:
         file = self.run.rank_events(0)
@@ -160,14 +176,10 @@ class StoredRun:
                 devices=[],
             )
 
-    def saved(self) -> None:
-        self.write(
-            self.run.rank_events(0),
-            "checkpoint",
-            step=self.step,
-            num_bytes=8000,
-            write_seconds=0.25,
-        )
+    def saved(self, **more: float) -> None:
+        """`more` is what runs since 0.2.0 tell of a save."""
+        fields = {"num_bytes": 8000, "write_seconds": 0.25, **more}
+        self.write(self.run.rank_events(0), "checkpoint", step=self.step, **fields)
         path = self.run.checkpoints / stored.checkpoint_name(self.step)
         if path.exists():
             return

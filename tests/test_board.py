@@ -229,6 +229,7 @@ def use_the_page(browser_path: str, growing: GrowingRun) -> None:
             page.set_viewport_size({"width": 390, "height": 800})
             page.wait_for_timeout(200)
             assert page.evaluate("document.documentElement.scrollWidth") <= 390
+            assert page.evaluate("document.getElementById('hosts').scrollWidth") <= 390
             assert not problems, problems
         page.wait_for_selector("#trouble:not([hidden])")
         assert "Not up to date" in page.inner_text("#trouble")

@@ -189,6 +189,10 @@ def test_the_card_tells_what_the_data_is_and_came_from(prepared: Path, archive: 
     assert card["source"]["location"] == str(archive)
     assert card["files"][0]["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
     assert card["splits"]["validation"]["num_per_class"]["ring"] == 5
+    train = card["splits"]["train"]
+    assert train["given"]["bytes"] == 3073 * len(data.labels)
+    stored = sum(file.stat().st_size for file in prepared.glob("train-*.npy"))
+    assert train["stored_bytes"] == stored < 1e6 * card["total_mb"]
     np.testing.assert_allclose(card["channel_mean"], data.images.mean((0, 2, 3)) / 255, atol=1e-6)
     np.testing.assert_allclose(card["channel_std"], data.images.std((0, 2, 3)) / 255, atol=1e-6)
     for name, array in card["arrays"].items():

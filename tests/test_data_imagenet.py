@@ -60,6 +60,10 @@ def test_the_stand_in_goes_through_three_archives_and_says_what_was_odd(tmp_path
     assert card["splits"]["train"]["smallest"] == [1, 1]
     assert card["splits"]["train"]["num_pictures"] == card["splits"]["train"]["num_expected"] == 120
     assert card["splits"]["validation"]["num_pictures"] == 20
+    files = [*directory.glob("train-*.tar"), directory / "train.index.npy"]
+    stored = sum(file.stat().st_size for file in files)
+    assert 0 < card["splits"]["train"]["given"]["bytes"] < stored
+    assert stored == card["splits"]["train"]["stored_bytes"] < 1e6 * card["total_mb"]
     assert card["broken"] == []
     assert "120 train, 20 validation drawn pictures of 20 classes" in said[-1]
     assert any("1 CMYK made RGB" in line for line in said)

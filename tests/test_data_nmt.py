@@ -142,6 +142,15 @@ def test_the_card_counts_what_there_is(stand_in: Path) -> None:
     assert card["splits"]["train"]["num_pairs"] == NUM_PAIRS
     assert card["splits"]["train"]["num_target_tokens"] == len(pairs.target_tokens)
     assert card["splits"]["train"]["longest_source"] == pairs.source_lengths.max()
+    stored = sum(file.stat().st_size for file in stand_in.glob("train.*"))
+    assert card["splits"]["train"]["stored_bytes"] == stored
+    given = card["splits"]["train"]["given"]
+    assert (given["form"], given["num_lines"]) == ("text", NUM_PAIRS)
+    assert given["bytes"] == sum(given["bytes_by_part"].values())
+    text = [" ".join(each) for each in texts_of(pairs, Vocabulary.load(stand_in))]
+    assert given["bytes"] == sum(
+        len(line.encode()) + 1 for line in text
+    )  # two ends of lines, a blank
     assert card["vocabulary"]["size"] == Vocabulary.load(stand_in).size == 400
     assert sum(corpus.get("num_kept", 0) for corpus in card["corpora"]) == NUM_PAIRS
     assert sum(card["dropped"].values()) == 0

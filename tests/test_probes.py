@@ -1,5 +1,6 @@
 """What is measured while training: arithmetic, hosts, bytes, and the slowest step."""
 
+import os
 import socket
 import threading
 import time
@@ -12,7 +13,13 @@ import torch
 import torch.nn.functional as F
 
 from paceline.machine.interfaces import interface_used, link_bits_per_second
-from paceline.machine.probe import HostProbe, device_figures, host_names
+from paceline.machine.probe import (
+    HostProbe,
+    _core_seconds,
+    device_figures,
+    host_names,
+    this_machine,
+)
 from paceline.models import compiled
 from paceline.models.conv import Conv3x3
 from paceline.models.sizes import named_shape
@@ -245,6 +252,9 @@ def test_an_attempt_says_where_it_runs_and_what_it_could_do(finished_run: Path) 
         assert begin["host"] == socket.gethostname()
         assert begin["interface"] == "lo"
         assert begin["num_hosts"] == 1
+        assert begin["machine"] == this_machine() != ""
+        assert begin["cores"] == sorted(os.sched_getaffinity(0))
+        assert begin["steps_wanted"] == 12
         assert begin["flops_per_unit"] == pytest.approx(72_552_192)  # ResNet-8
         assert begin["peak_flops"] > 1e8
 
@@ -254,6 +264,38 @@ def test_bytes_given_to_the_reduction_are_those_of_the_gradients(finished_run: P
     for rank in (0, 1):
         for event in of_kind(finished_run, "steps", rank):
             assert event["reduced_bytes"] == event["num_steps"] * begin["gradient_bytes"]
+
+
+def test_every_step_is_recorded_with_its_rate_and_its_loss(finished_run: Path) -> None:
+    for event in of_kind(finished_run, "steps"):
+        assert len(event["rates"]) == len(event["losses"]) == event["num_steps"]
+        assert event["rates"][-1] == pytest.approx(event["rate"])
+        assert sum(event["losses"]) / event["num_steps"] == pytest.approx(event["loss"], rel=1e-5)
+    assert all("rates" not in event for event in of_kind(finished_run, "steps", rank=1))
+
+
+def test_a_save_tells_how_long_the_loop_stood_still_and_until_when_it_was_written(
+    finished_run: Path,
+) -> None:
+    saves = of_kind(finished_run, "checkpoint")
+    assert saves
+    for save in saves:
+        assert save["copy_seconds"] > 0 and save["wait_seconds"] >= 0
+        assert save["until_step"] > save["step"]
+
+
+def test_a_probe_looks_at_the_cores_that_the_host_may_use() -> None:
+    """Hosts of the practice cluster have cores of their own, and the counters of all."""
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) < 2:
+        pytest.skip("one core is all that there is")
+    whole = sum(_core_seconds().values())
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        part = sum(_core_seconds().values())
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert part == pytest.approx(whole / len(allowed), rel=0.2)
 
 
 def test_the_slowest_step_is_named_with_its_phases(finished_run: Path) -> None:

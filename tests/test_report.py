@@ -20,6 +20,7 @@ from paceline.report.answers import answers
 from paceline.report.own.run import read_run
 from paceline.report.render.csv import write_csv
 from paceline.report.render.text import render
+from paceline.schedule import rate_at
 
 FACTS = {
     "world_size": 2,
@@ -38,6 +39,7 @@ class Writer:
         self.run = RunDirectory(path)
         loaded = recipe.load("cifar10-tiny", ["steps=30", *overrides])
         write_file(self.run.recipe, config.to_yaml(config.dump(loaded)))
+        self.loaded = loaded
 
     def launcher(self, kind: str, when: float, attempt: int = 1, **fields: Any) -> None:
         self._write(self.run.launcher_events, kind, when, attempt, fields)
@@ -61,7 +63,7 @@ class Writer:
         fields = {
             "num_steps": 10,
             "loss": 2.5 - step / 20,
-            "rate": 0.1,
+            "rate": rate_at(self.loaded.schedule, step, self.loaded.steps),
             "num_units": 1280,
             "seconds": 10.0,
             "phases": {"compute": 8.0, "input": 1.0, "network": 1.0},
@@ -192,15 +194,19 @@ def test_what_saving_cost_is_said_in_seconds_and_percent(finished: Writer) -> No
     assert (cost.num_saves, cost.stall_seconds, cost.background_seconds) == (2, 1.5, 1.0)
     text = finished.answer("checkpoint")
     assert (
-        "2 saves: the run stood still for 1.50 s (3.8 %), 0.75 s each; "
-        "written in the background in 1.00 s." in text
+        "2 saves: the loop stood still for 1.50 s in all (3.8 % of the wall time), 1.00 s of it "
+        "after the last step, until the last one was written; a thread wrote for 1.00 s in all "
+        "while training went on." in text
     )
+    assert "On the way a save cost 0.25 s; from 2 saves, so this is rough." in text
     assert text.startswith("8.") and "weights.safetensors 4.1 kB" in text
 
 
 def test_the_learning_rate_is_described_as_training_used_it(finished: Writer) -> None:
-    assert finished.answer("rate").startswith("One-cycle: ")
-    assert "peak 0.4 at step 6 of 30" in finished.answer("rate")
+    assert finished.answer("rate").startswith(
+        "One-cycle: rises for 20 % of the run, then falls in a straight line. It fell from 0.336 "
+        "at step 10 to 0.016 at step 30."
+    )
 
 
 def test_machine_and_worker_settings_are_shown_when_known(finished: Writer) -> None:
@@ -259,9 +265,9 @@ def test_a_run_without_any_event_has_a_report(tmp_path: Path) -> None:
 
 def test_one_save_is_one(killed: Writer) -> None:
     killed.rank("checkpoint", 1016.0, step=10, num_bytes=8000, write_seconds=0.25)
-    assert "No whole checkpoint is there. 1 save: the run" in killed.answer("checkpoint")
+    assert "There is no complete checkpoint. 1 save: the loop" in killed.answer("checkpoint")
     killed.checkpoint(10)
-    assert ". 1 save: the run stood still for " in killed.answer("checkpoint")
+    assert ". 1 save: the loop stood still for " in killed.answer("checkpoint")
 
 
 def test_a_run_killed_before_its_first_step_is_all_start_up(tmp_path: Path) -> None:
@@ -410,7 +416,7 @@ def test_when_every_checkpoint_is_damaged_the_report_still_says_the_rest(finishe
         (checkpoint / stored.STATE).unlink()
     text = finished.text()
     assert text.count("warning: damaged checkpoint: ") == 2
-    assert "No whole checkpoint is there. 2 saves: " in finished.answer("checkpoint")
+    assert "There is no complete checkpoint. 2 saves: " in finished.answer("checkpoint")
 
 
 def test_units_of_more_words_have_a_plural(tmp_path: Path) -> None:
@@ -435,6 +441,10 @@ CARD = {
     "total_mb": 184.4,
     "stand_in": None,
     "splits": {"train": {"num_pictures": 45000, "num_per_class": {}}, "test": {"num_pictures": 10}},
+    "arrays": {
+        "train-images.npy": {"bytes": 138_285_000},
+        "test-images.npy": {"bytes": 46_000_000},
+    },
 }
 
 
@@ -442,9 +452,47 @@ def test_the_data_is_described_where_it_is_found(tmp_path: Path) -> None:
     run = Writer(tmp_path / "a", f"data={tmp_path}/pictures")
     assert run.answer("data").startswith("Not known here: ")
     write_file(tmp_path / "pictures" / "card.json", json.dumps(CARD))
-    assert run.answer("data") == "184.4 MB with 45,000 pictures for training (10 test besides)."
+    assert run.answer("data") == (
+        "45,000 pictures for training, 138.3 MB as stored. Besides: 10 test pictures; 184.4 MB as "
+        "stored with everything."
+    )
     write_file(tmp_path / "pictures" / "card.json", json.dumps({**CARD, "stand_in": {"seed": 1}}))
-    assert run.answer("data").startswith("A stand-in that Paceline made: 184.4 MB")
+    assert run.answer("data").startswith("A stand-in that Paceline made. 45,000 pictures")
+
+
+def test_the_size_of_the_training_set_is_that_of_the_training_split_as_it_was_given(
+    tmp_path: Path,
+) -> None:
+    given = {
+        "bytes": 9_000_000,
+        "form": "text",
+        "num_lines": 60_000,
+        "bytes_by_part": {"en": 4_000_000, "de": 5_000_000},
+    }
+    train = {"num_pairs": 59_990, "stored_bytes": 7_000_000, "given": given}
+    card = {**CARD, "total_mb": 12.5, "splits": {"train": train, "test": {"num_pairs": 200}}}
+    run = Writer(tmp_path / "a", f"data={tmp_path}/text")
+    write_file(tmp_path / "text" / "card.json", json.dumps(card))
+    assert run.answer("data") == (
+        "9.0 MB of text (4.0 MB en and 5.0 MB de) in 60,000 lines on each side for training, "
+        "59,990 pairs, stored in 7.0 MB. Besides: 200 test pairs; 12.5 MB as stored with "
+        "everything."
+    )
+
+
+def test_an_older_card_of_text_tells_megabytes_and_lines_by_corpus(tmp_path: Path) -> None:
+    corpora = [
+        {"name": "a", "split": "train", "text_mb": 6.0, "num_lines": 40_000},
+        {"name": "b", "split": "train", "text_mb": 3.5, "num_lines": 20_000},
+        {"name": "c", "split": "test", "text_mb": 0.5},
+    ]
+    arrays = {"train.source.tokens.npy": {"bytes": 3_000_000}, "test.source.txt": {"bytes": 9}}
+    card = {**CARD, "corpora": corpora, "arrays": arrays}
+    run = Writer(tmp_path / "a", f"data={tmp_path}/text")
+    write_file(tmp_path / "text" / "card.json", json.dumps(card))
+    text = run.answer("data")
+    assert text.startswith("9.5 MB of text in 60,000 lines on each side for training, 45,000 ")
+    assert "stored in 3.0 MB" in text
 
 
 @pytest.mark.parametrize(
@@ -470,9 +518,9 @@ def test_data_that_was_prepared_anew_since_is_told_apart(tmp_path: Path) -> None
     run = Writer(tmp_path / "a", f"data={tmp_path}/pictures")
     write_file(tmp_path / "pictures" / "card.json", json.dumps(CARD))
     run.checkpoint(10, {"progress": {"data_fingerprint": "abc"}})
-    assert "prepared anew" not in run.answer("data")
+    assert "prepared again" not in run.answer("data")
     run.checkpoint(20, {"progress": {"data_fingerprint": "xyz"}})
-    assert "prepared anew" in run.answer("data")
+    assert "prepared again" in run.answer("data")
 
 
 def test_what_is_no_run_has_no_report(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_a_dash_prints_the_form_itself(two_runs: Path, paceline: CommandLine) ->
 
 def test_several_runs_are_compared_in_every_form(two_runs: Path, paceline: CommandLine) -> None:
     text = " ".join(paceline("report", "runs/one", "runs/two").stdout.split())
-    assert "runs/two did 1.42 times as many images a second as runs/one" in text
+    assert "runs/two trained 1.42 times as many images a second as runs/one" in text
     result = paceline("report", "runs/one", "runs/two", "--html", "--md", "--json", "-")
     found = json.loads(result.stdout)["figures"]["against_first"][0]
     assert found["speed_up"] == pytest.approx(1.42, abs=0.01)

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.record.writer import write_file
 from paceline.report.answers import answers
 from paceline.report.answers.answer import QUESTIONS, Answer
-from paceline.report.comparison import compare
 from paceline.report.facts.facts import Options
 from paceline.report.facts.trend import trend
 from paceline.report.own.run import read_run
@@ -97,7 +95,7 @@ def test_states_of_training_are_told_apart(tmp_path: Path) -> None:
         "plateaued": "plateaued",
         "diverged": "diverged",
         "restarted": "improving",
-        "three-steps": "unknown",
+        "three-steps": "untrained",
         "only-a-recipe": "unknown",
     }
 
@@ -144,10 +142,10 @@ def test_one_wild_point_does_not_make_a_trend() -> None:
 def test_a_rise_within_wild_scatter_is_unclear_and_more_evaluations_are_asked_for(
     tmp_path: Path,
 ) -> None:
-    run = StoredRun(tmp_path / "a", two_busy_ranks(), overrides=["steps=120", "data=/absent"])
+    run = StoredRun(tmp_path / "a", two_busy_ranks(), overrides=["steps=400", "data=/absent"])
     run.begin()
     for top1 in (0.1, 0.32, 0.25, 0.36):
-        run.train(30)
+        run.train(100)
         run.score(top1, 1.0)
     answer = answered(run.path)["trained"]
     assert answer.figures["state"] == "unclear" and "evaluate.every_steps" in answer.missing
@@ -185,7 +183,7 @@ def test_a_machine_that_is_busy_with_something_else_is_told_apart(tmp_path: Path
 def test_more_operations_than_a_plain_product_are_explained(tmp_path: Path) -> None:
     answer = answer_of_a_busy_machine(tmp_path / "a", num_cores=2, flops_per_unit=400e6)
     assert answer.figures["share_of_peak"] > 1
-    assert "fewer operations than that" in answer.sentence
+    assert "fewer operations than are counted" in answer.sentence
 
 
 # ---- damaged and strange records
@@ -250,7 +248,7 @@ def test_a_missing_rank_file_is_said_and_the_rest_is_told(tmp_path: Path) -> Non
     run = stored_runs.plateaued(tmp_path / "a")
     run.run.rank_events(2).unlink()
     facts = read_run(run.path)
-    assert "no events of rank 2: what they did and who waited for them is not known" in (
+    assert "no events of rank 2: what they did, and who waited for them, is not known" in (
         facts.warnings
     )
     assert facts.verdict.word == "network"
@@ -283,7 +281,7 @@ def test_a_clock_that_jumps_changes_no_duration_and_is_said(tmp_path: Path, jump
     assert found.wall_seconds == pytest.approx(expected.wall_seconds)
     assert found.phases == pytest.approx(expected.phases)
     way = "forward" if jump > 0 else "back"
-    assert any(f"went 2 h 00 min {way} at once" in warning for warning in found.warnings)
+    assert any(f"jumped 2 h 00 min {way} " in warning for warning in found.warnings)
     assert not expected.warnings
 
 
@@ -312,73 +310,3 @@ def test_two_attempts_that_write_at_the_same_time_are_taken_apart(tmp_path: Path
 def test_a_run_on_another_machine_has_a_report_without_its_data(tmp_path: Path) -> None:
     answer = answered(stored_runs.three_steps(tmp_path / "a").path)["data"]
     assert "'/absent' is not on this machine" in answer.sentence and answer.missing
-
-
-# ---- comparison
-
-
-def test_a_second_host_is_credited_when_nothing_else_differs(tmp_path: Path) -> None:
-    one = stored_runs.one_of_a_pair(tmp_path / "one", 1)
-    two = stored_runs.one_of_a_pair(tmp_path / "two", 2)
-    compared = compare([read_run(one.path), read_run(two.path)])
-    found = compared.figures["against_first"][0]
-    assert found["speed_up"] == pytest.approx(0.39 / 0.275, rel=1e-3)
-    assert found["efficiency_per_process"] == pytest.approx(0.39 / 0.275 / 2, rel=1e-3)
-    assert found["differences"] == []
-    assert any("the difference is the machines'" in text for text in compared.sentences)
-
-
-@pytest.mark.parametrize(
-    ("override", "named"),
-    [("batch.global=256", "global batch (128 to 256)"), ("precision=bf16", "precision (fp32 to")],
-)
-def test_another_recipe_is_named_instead_of_crediting_the_machines(
-    tmp_path: Path, override: str, named: str
-) -> None:
-    one = stored_runs.one_of_a_pair(tmp_path / "one", 1)
-    two = stored_runs.one_of_a_pair(tmp_path / "two", 2, override)
-    text = " ".join(compare([read_run(one.path), read_run(two.path)]).sentences)
-    assert named in text and "not to be credited to the machines alone" in text
-
-
-def test_another_version_of_software_is_named(tmp_path: Path) -> None:
-    one = stored_runs.one_of_a_pair(tmp_path / "one", 1)
-    two = stored_runs.one_of_a_pair(tmp_path / "two", 2)
-    environment = json.loads(two.run.environment.read_text())
-    environment["libraries"]["torch"] = "2.14.0"
-    write_file(two.run.environment, json.dumps(environment))
-    text = " ".join(compare([read_run(one.path), read_run(two.path)]).sentences)
-    assert "libraries.torch (2.13.0 to 2.14.0)" in text
-
-
-def test_the_same_run_twice_is_not_explained_by_machines(tmp_path: Path) -> None:
-    one = stored_runs.one_of_a_pair(tmp_path / "one", 2)
-    two = stored_runs.one_of_a_pair(tmp_path / "two", 2)
-    text = " ".join(compare([read_run(one.path), read_run(two.path)]).sentences)
-    assert "did 1.00 times as many images a second" in text
-    assert "software and machines are the same, and so is the processor time" in text
-
-
-def test_more_than_perfect_scaling_is_not_believed(tmp_path: Path) -> None:
-    slow = {"compute": 2.0}
-    one = StoredRun(tmp_path / "one", [slow], overrides=["steps=100"])
-    two = StoredRun(tmp_path / "two", two_busy_ranks(), overrides=["steps=100"])
-    for run in (one, two):
-        run.begin()
-        run.train(100)
-    text = " ".join(compare([read_run(one.path), read_run(two.path)]).sentences)
-    assert "more than perfect scaling is no merit of the machines" in text
-
-
-def test_runs_that_count_different_things_are_not_compared(tmp_path: Path) -> None:
-    one = stored_runs.one_of_a_pair(tmp_path / "one", 1)
-    two = StoredRun(
-        tmp_path / "two",
-        two_busy_ranks(),
-        overrides=["steps=100"],
-        begin_facts={"unit": "target token"},
-    )
-    two.begin()
-    two.train(100)
-    text = " ".join(compare([read_run(one.path), read_run(two.path)]).sentences)
-    assert "cannot be compared" in text and math.isfinite(read_run(two.path).step)

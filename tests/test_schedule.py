@@ -180,7 +180,7 @@ def test_words_name_the_policy_and_its_peak_with_the_step(policy: str) -> None:
 def test_words_name_the_peak_that_the_batch_scales() -> None:
     schedule = settings(policy="fixed", rate=0.1, scaling="linear", reference_batch=128)
     text = in_words(schedule, 10, batch_scale(schedule, 512))
-    assert text == "fixed: stays fixed; peak 0.4 (0.1 x 4 for the batch) at step 1 of 10"
+    assert text == "fixed: does not change; peak 0.4 (0.1 x 4 for the batch) at step 1 of 10"
 
 
 def test_words_say_what_piecewise_does() -> None:

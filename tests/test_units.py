@@ -32,7 +32,9 @@ def test_bytes_are_printed_in_decimal_units(num_bytes: float, text: str) -> None
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0, "0.0 ms"),
+        (0, "0 s"),
+        (0.00003, "30 µs"),
+        (0.0000001, "0 s"),
         (0.0031, "3.1 ms"),
         (0.42, "0.42 s"),
         (12.34, "12.3 s"),

@@ -148,18 +148,27 @@ def _top_of_a_long_warm_up(schedule: ScheduleSettings, steps: int) -> list[int]:
 def in_words(schedule: ScheduleSettings, steps: int, scale: float = 1.0) -> str:
     """One sentence that says what the rate does, with its peak (times `batch_scale`)."""
     highest, where = peak(schedule, steps)
+    top = f"peak {highest * scale:.3g}{scale_in_words(highest, scale)} at step {where:,}"
+    return f"{shape_in_words(schedule)}; {top} of {steps:,}"
+
+
+def scale_in_words(highest: float, scale: float) -> str:
+    return f" ({highest:.3g} x {scale:.3g} for the batch)" if scale != 1 else ""
+
+
+def shape_in_words(schedule: ScheduleSettings) -> str:
+    """The policy's name and the form of its curve, without figures of a run."""
     body = {
-        "fixed": "stays fixed",
+        "fixed": "does not change",
         "piecewise": f"is multiplied by {schedule.factor:g} after steps "
         + (", ".join(f"{b:,}" for b in schedule.boundaries) or "(none)"),
         "exponential": f"is multiplied by {schedule.factor:g} every {schedule.decay_steps:,} steps",
         "polynomial": f"falls to {schedule.final:g} of its peak with power {schedule.power:g}",
         "cosine": f"falls along a cosine to {schedule.final:g} of its peak",
         "transformer": "rises linearly, then falls with the inverse square root of the step",
-        "one-cycle": f"rises for {schedule.peak_at:.0%} of the run, then falls in a straight line",
+        "one-cycle": f"rises for {100 * schedule.peak_at:.0f} % of the run, "
+        "then falls in a straight line",
     }[schedule.policy]
     warm = f"rises over {schedule.warmup_steps:,} steps, then " if schedule.warmup_steps else ""
     warm = "" if schedule.policy == "transformer" else warm
-    scaled = f" ({highest:.3g} x {scale:.3g} for the batch)" if scale != 1 else ""
-    top = f"peak {highest * scale:.3g}{scaled} at step {where:,} of {steps:,}"
-    return f"{schedule.policy}: {warm}{body}; {top}"
+    return f"{schedule.policy}: {warm}{body}"

@@ -31,18 +31,24 @@ def _in_largest_unit(number: float, units: tuple[tuple[float, float, str], ...])
 
 
 def format_seconds(seconds: float) -> str:
-    """The two units that matter: '2 h 05 min', '1 min 03 s', '0.42 s', '3.1 ms'."""
+    """The two units that matter: '2 h 05 min', '1 min 03 s', '0.42 s', '3.1 ms', '12 µs'."""
     if not math.isfinite(seconds):
         return "?"
     if seconds < 0:
         return f"-{format_seconds(-seconds)}"
     if round(seconds * 1e3, 1) < 100:
-        return f"{seconds * 1e3:.1f} ms"
+        return _short_time(seconds)
     if round(seconds, 2) < 10:
         return f"{seconds:.2f} s"
     if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     return _long_time(round(seconds))
+
+
+def _short_time(seconds: float) -> str:
+    if round(seconds * 1e3, 1):
+        return f"{seconds * 1e3:.1f} ms"
+    return f"{seconds * 1e6:.0f} µs" if round(seconds * 1e6) else "0 s"
 
 
 def _long_time(seconds: int) -> str:

@@ -218,7 +218,8 @@ function showRanks(now) {
 }
 
 function showHosts(now) {
-  const rows = [["host", "processor", "memory", "interface", "out", "in", "link", "devices"].map((name) => element("th", name))];
+  const names = ["host", "cores busy", "memory", "interface", "out", "in", "link", "devices"];
+  const rows = [names.map((name) => element("th", name))];
   for (const probe of now.hosts) {
     const seconds = Math.max(probe.seconds, 1e-9);
     const devices = (probe.devices || []).map((one) => [
@@ -230,7 +231,11 @@ function showHosts(now) {
       probe.host, percent(probe.cpu_share), `${bytes(probe.memory_bytes)} of ${bytes(probe.memory_total_bytes)}`,
       probe.interface, `${bytes(probe.sent_bytes / seconds)}/s`, `${bytes(probe.received_bytes / seconds)}/s`,
       probe.link_bits_per_second ? `${shortNumber(probe.link_bits_per_second)}bit/s` : "not known", devices.join("; ") || "none",
-    ].map((text) => element("td", text)));
+    ].map((text, place) => {
+      const cell = element("td", text);
+      cell.dataset.name = names[place];  // on a phone each host is a list of these
+      return cell;
+    }));
   }
   document.getElementById("hosts").replaceChildren(...(rows.length > 1 ? rows : []).map((cells) => {
     const row = element("tr");

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from paceline.machine.cores import core_numbers
 from paceline.machine.interfaces import link_bits_per_second
 
 _ASLEEP = ("idle", "iowait", "steal")
@@ -23,10 +24,15 @@ def this_place() -> str:
     Host names repeat (localhost), and hosts made of namespaces share one kernel; both together
     are enough.
     """
+    machine = this_machine()
+    return f"{socket.gethostname()} {machine}" if machine else socket.gethostname()
+
+
+def this_machine() -> str:
+    """Equal on all hosts that share one kernel; empty where the system does not tell."""
     with suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{socket.gethostname()} {boot}"
-    return socket.gethostname()
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
 
 
 def host_names(places: list[str]) -> dict[str, str]:
@@ -72,7 +78,7 @@ class HostProbe:
         }
 
     def _counters(self) -> dict[str, float]:
-        times = psutil.cpu_times()._asdict()
+        times = _core_seconds()
         whole = sum(seconds for name, seconds in times.items() if name not in _GUESTS)
         disk = psutil.disk_io_counters()
         network = psutil.net_io_counters(pernic=True).get(self._interface)
@@ -93,6 +99,13 @@ class HostProbe:
             return []
         nvml = self._nvml
         return [device_figures(nvml, nvml.nvmlDeviceGetHandleByIndex(n)) for n in _numbers(nvml)]
+
+
+def _core_seconds() -> dict[str, float]:
+    """By kind, of the cores that this host may use: the others are no concern of it."""
+    mine, each = core_numbers(), psutil.cpu_times(percpu=True)
+    own = [each[number] for number in mine if number < len(each)] or each
+    return {name: sum(getattr(core, name) for core in own) for name in own[0]._fields}
 
 
 def _open_nvml() -> Any:

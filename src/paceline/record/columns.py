@@ -8,7 +8,9 @@ time.
 import math
 import re
 from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +49,9 @@ class StepColumns:
     rows: Numbers
     step_seconds: NDArray[np.float32]
     """Of every single step; `num_step_seconds` of a row says how many are its own."""
+    step_rates: Numbers
+    step_losses: Numbers
+    """Beside `step_seconds`; NaN where a line does not tell them."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -68,7 +73,20 @@ class StepColumns:
         if mask.all():
             return self
         of_step = np.repeat(mask, self["num_step_seconds"].astype(int))
-        return StepColumns(self.rows[mask], self.step_seconds[of_step])
+        return StepColumns(
+            self.rows[mask],
+            self.step_seconds[of_step],
+            self.step_rates[of_step],
+            self.step_losses[of_step],
+        )
+
+    def step_numbers(self) -> Numbers:
+        """Of every single step, beside `step_seconds`."""
+        counts = self["num_step_seconds"].astype(int)
+        ends = np.repeat(self["step"], counts)
+        left = np.repeat(np.cumsum(counts), counts) - np.arange(int(counts.sum()))
+        numbers: Numbers = ends - left + 1
+        return numbers
 
 
 @dataclass(frozen=True)
@@ -108,6 +126,8 @@ class _Table:
     def __init__(self) -> None:
         self._rows = array("d")
         self._step_seconds = array("f")
+        self._step_rates = array("d")
+        self._step_losses = array("d")
         self.slowest: list[Event] = []
 
     def add(self, event: Event) -> None:
@@ -115,6 +135,8 @@ class _Table:
         seconds = event.get("step_seconds", ())
         self._rows.extend(_row(event, len(seconds)))
         self._step_seconds.extend(seconds)
+        self._step_rates.extend(_beside(seconds, event.get("rates")))
+        self._step_losses.extend(_beside(seconds, event.get("losses")))
         slow = event.get("slowest_step")
         if slow is not None:
             self._keep_slowest({**slow, "attempt": event["attempt"]})
@@ -128,7 +150,19 @@ class _Table:
 
     def columns(self) -> StepColumns:
         rows = np.frombuffer(self._rows, dtype=np.float64).reshape(-1, len(_PLACE))
-        return StepColumns(rows, np.frombuffer(self._step_seconds, dtype=np.float32))
+        return StepColumns(
+            rows,
+            np.frombuffer(self._step_seconds, dtype=np.float32),
+            np.frombuffer(self._step_rates, dtype=np.float64),
+            np.frombuffer(self._step_losses, dtype=np.float64),
+        )
+
+
+def _beside(seconds: Sequence[float], values: list[float] | None) -> Iterable[float]:
+    """One value for each step that was timed, or none that is known."""
+    if values is None or len(values) != len(seconds):
+        return repeat(math.nan, len(seconds))
+    return values
 
 
 def _row(event: Event, num_step_seconds: int) -> list[float]:

@@ -99,6 +99,23 @@ def _list_of_seconds(value: Any) -> list[float] | None:
     return value if type(value) is list and _are_seconds(value) else None
 
 
+def _numbers(value: Any) -> list[float] | None:
+    """All of them in bounds, or none: they are told by their place."""
+    try:
+        return value if type(value) is list and sum(map(abs, value)) <= _MOST else None
+    except (TypeError, OverflowError):
+        return None
+
+
+def _measures(value: Any) -> list[float] | None:
+    if type(value) is not list:
+        return None
+    checked = [number for each in value if (number := _measure(each)) is not None]
+    if len(checked) < len(value):
+        return None
+    return value if checked == value else checked
+
+
 def _phases(value: Any) -> dict[str, float] | None:
     """Seconds by phase; what another version calls by a name of its own is unexplained here."""
     if type(value) is not dict or not _are_seconds(value.values()):
@@ -158,6 +175,8 @@ _CHECKS: dict[Type, Check] = {
     "flag": _flag,
     "text": _text,
     "texts": _texts,
+    "numbers": _numbers,
+    "measures": _measures,
     "step seconds": _list_of_seconds,
     "phases": _phases,
     "scores": _scores,

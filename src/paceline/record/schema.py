@@ -15,16 +15,18 @@ Files, all below the directory of the run:
 Every event is one JSON line with `kind`, `time` (seconds since 1970) and `attempt`, which counts
 how often the run was started. Of a rank:
 
-- `begin`: the attempt entered the loop at `step`; `phases` holds its start-up. It also says where
-  the rank runs (`host`, `interface`, `num_hosts`), `flops_per_unit` of forward and backward, and
-  `peak_flops`, what a multiplication of matrices reached in that process; for text also
-  `left_out`: `num` of the training pairs, `of` so many, that are longer than allowed.
-- `steps`: since the last such line `num_steps` steps were done, up to `step`: their mean `loss`,
-  `step_seconds` of each, the `slowest_step`, `reduced_bytes` (gradients that this rank gave to the
-  all-reduce).
+- `begin`: the attempt entered the loop at `step` and wants `steps_wanted`; `phases` holds its
+  start-up. It also says where the rank runs: `host`, `interface`, `num_hosts`, and the `machine`
+  and `cores` that it shares with other hosts where those are namespaces. `flops_per_unit` is of
+  forward and backward, `peak_flops` what matrix multiplication reached in that process; for text
+  also `left_out`: `num` of the training pairs, `of` so many, that are longer than allowed.
+- `steps`: since the last such line `num_steps` steps were done, up to `step`: their mean `loss` and
+  the last `rate`, `step_seconds` of each, the `slowest_step`, `reduced_bytes` (gradients that this
+  rank gave to the all-reduce). The first rank also writes `rates` and `losses` of each step.
 - `score`: an evaluation at `step`. That of the split "train" is the measure of validation on a
   fixed part of the training data.
-- `checkpoint`: a save, with what it took in the background.
+- `checkpoint`: a save. The loop stood still for `wait_seconds` (for the save before) and
+  `copy_seconds`; a thread then wrote for `write_seconds`, until `until_step` was being done.
 - `input`: how many threads read ahead (`loader_workers`) and why; `units_per_second_loader` and
   `units_per_second_model` are what they give and what the model could take, over the world.
 - `start`: what a fine-tuning began with. `note`: what is worth knowing at `step`. `warning`: with
@@ -78,11 +80,11 @@ PHASE_MEANING = {
     START_UP: "processes, imports, data and model, until the first step",
     INPUT: "waiting for the next batch",
     COMPUTE: "forward and backward",
-    NETWORK: "waiting for other processes: communication that compute did not hide",
+    NETWORK: "waiting for other processes: communication that did not overlap with compute",
     OPTIMIZER: "clipping and updating the weights",
     EVALUATE: "scores while training",
-    CHECKPOINT: "the loop standing still for a save",
-    RESTART: "steps done and lost, then done again",
+    CHECKPOINT: "the loop stands still while a checkpoint is copied",
+    RESTART: "steps that were lost and had to be done again",
     SHUT_DOWN: "from the last step to the end of the process",
     UNEXPLAINED: "not measured, or not yet written when the run was killed",
 }
@@ -101,6 +103,8 @@ Type = Literal[
     "flag",
     "text",
     "texts",
+    "numbers",
+    "measures",
     "step seconds",
     "phases",
     "scores",
@@ -130,6 +134,9 @@ FIELDS: dict[str, Type] = {
     "device": "text",
     "host": "text",
     "interface": "text",
+    "machine": "text",
+    "cores": "numbers",
+    "steps_wanted": "count",
     "unit": "text",
     "best_by": "text",
     "num_parameters": "count",
@@ -141,6 +148,8 @@ FIELDS: dict[str, Type] = {
     # steps
     "loss": "measure",
     "rate": "number",
+    "rates": "numbers",
+    "losses": "measures",
     "num_units": "number",
     "step_seconds": "step seconds",
     "epochs": "number",
@@ -155,7 +164,10 @@ FIELDS: dict[str, Type] = {
     "weights": "text",
     # checkpoint, warning, input
     "num_bytes": "number",
+    "wait_seconds": "seconds",
+    "copy_seconds": "seconds",
     "write_seconds": "seconds",
+    "until_step": "count",
     "failed_save": "flag",
     "is_limit": "flag",
     "units_per_second_loader": "number",
@@ -207,6 +219,7 @@ ENVIRONMENT_FIELDS: dict[str, Type] = {
     "platform": "text",
     "host": "text",
     "num_cores": "processes",
+    "num_machine_cores": "processes",
     "memory_bytes": "number",
     "device": "text",
     "device_name": "text",

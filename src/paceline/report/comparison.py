@@ -1,43 +1,35 @@
 """Comparing runs: what did the second machine buy, and is it the machine that bought it?"""
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from paceline.record.schema import COMPUTE, NETWORK
-from paceline.report.answers.words import listed
-from paceline.report.differences import shown, what_differs
+from paceline.report.answers.words import format_money, listed
+from paceline.report.differences import (
+    in_words,
+    is_same_machine,
+    shown,
+    what_changes_learning,
+    what_differs,
+)
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import series
 from paceline.report.facts.trend import Numbers, in_groups
 from paceline.report.facts.world_times import LOOP
-from paceline.units import format_seconds, percent, plural
+from paceline.report.speed import (
+    Speed,
+    phase_sentence,
+    ratio_of,
+    shared_differently,
+    speed_of,
+    speed_sentence,
+    too_good,
+    too_good_sentence,
+    why_same_differs,
+)
+from paceline.report.worth import Goal, Spent, common_goal, figures, judge, seconds_to, spent_by
+from paceline.units import format_seconds, plural
 
-_PER_UNITS = 1000
 _MOST_POINTS = 200
-_MOST_GAIN = 1.15
-"""Times perfect scaling: caches may help a little, but not more than that."""
-
-
-@dataclass(frozen=True)
-class Speed:
-    """One run, reduced to what a comparison needs."""
-
-    run: str
-    unit: str
-    world_size: int
-    num_hosts: int
-    units_per_second: float
-    step_seconds: float
-    seconds_per_1000_units: dict[str, float]
-    """By phase of the loop: wall time, so that more processes make it less."""
-    cpu_seconds_per_1000_units: float
-    wall_seconds: float
-    num_threads: int | None
-    """Of all processes together, where they share one host."""
-    verdict: str
 
 
 @dataclass(frozen=True)
@@ -54,6 +46,8 @@ class RunCurve:
 @dataclass(frozen=True)
 class Comparison:
     runs: list[str]
+    opening: list[str]
+    """Whether each was worth it, against the first."""
     table: list[list[str]]
     """Rows of text; the first is the heading."""
     sentences: list[str]
@@ -63,21 +57,103 @@ class Comparison:
 
 
 def compare(runs: list[Facts]) -> Comparison:
-    speeds = [speed_of(facts) for facts in runs]
+    speeds, goal = [speed_of(facts) for facts in runs], common_goal(runs)
+    spent = [spent_by(facts, goal) for facts in runs]
+    opening: list[str] = []
     sentences: list[str] = []
-    figures: dict[str, Any] = {"against_first": []}
-    for facts, speed in zip(runs[1:], speeds[1:], strict=True):
-        found = _judge(runs[0], facts, (speeds[0], speed))
+    against_first: list[dict[str, Any]] = []
+    for n in range(1, len(runs)):
+        found = _against_first(
+            (runs[0], runs[n]), (speeds[0], speeds[n]), (spent[0], spent[n]), goal
+        )
+        opening.append(found.pop("opening"))
         sentences += found.pop("sentences")
-        figures["against_first"].append(found)
+        against_first.append(found)
     return Comparison(
         runs=[speed.run for speed in speeds],
-        table=_table(runs, speeds),
+        opening=opening,
+        table=_table(runs, speeds, spent, goal),
         sentences=sentences,
-        figures=figures,
+        figures={"against_first": against_first},
         speeds=speeds,
         curves=[_curve(facts) for facts in runs],
     )
+
+
+def _against_first(
+    runs: tuple[Facts, Facts],
+    speeds: tuple[Speed, Speed],
+    spent: tuple[Spent, Spent],
+    goal: Goal | None,
+) -> dict[str, Any]:
+    differences, learning = what_differs(*runs), what_changes_learning(*runs)
+    told = in_words(differences), in_words(learning)
+    worth = judge(runs, speeds, spent, goal, told)
+    base, now = speeds
+    found: dict[str, Any] = {
+        "run": now.run,
+        "opening": f"Worth it ({now.run} against {base.run}): {worth.answer}, because "
+        f"{worth.because}.",
+        "sentences": [],
+        "differences": differences,
+        "differences_in_learning": learning,
+        **figures(worth, spent, goal),
+    }
+    if not (base.step_seconds and now.step_seconds) or base.unit != now.unit:
+        return found
+    ratio = ratio_of(base, now)
+    sentences = [
+        speed_sentence(base, now),
+        too_good_sentence(base, now),
+        phase_sentence(base, now),
+        _credit_sentence(runs, speeds, told[0]),
+        _learning_sentence(told[1]),
+    ]
+    return found | {
+        "speed_up": ratio,
+        "efficiency_per_process": ratio * base.world_size / now.world_size,
+        "efficiency_per_host": ratio * base.num_hosts / now.num_hosts,
+        "sentences": [text for text in sentences if text],
+    }
+
+
+def _credit_sentence(
+    runs: tuple[Facts, Facts], speeds: tuple[Speed, Speed], told: list[str]
+) -> str:
+    """What the difference in speed is due to, as far as anything is known to differ."""
+    base, now = speeds
+    is_same_world = (base.world_size, base.num_hosts) == (now.world_size, now.num_hosts)
+    shared = shared_differently(base, now)
+    if told and is_same_machine(*runs):
+        cut = f" They ran with {shared}, so only the way to share the cores differs." * bool(shared)
+        return f"Both ran on the same machine. They differ in: {listed(told)}.{cut}"
+    if told:
+        more = "" if is_same_world else " more than the number of machines"
+        end = "" if is_same_world else " So the machines alone do not explain the speed."
+        return f"They differ in{more}: {listed(told)}.{end}"
+    if is_same_world:
+        return f"Recipe, data, software and machines are the same{why_same_differs(base, now)}."
+    return f"Recipe, data and software are the same{_what_is_left(runs, speeds, shared)}."
+
+
+def _what_is_left(runs: tuple[Facts, Facts], speeds: tuple[Speed, Speed], shared: str) -> str:
+    """To explain the difference, if only processes and hosts are others."""
+    if too_good(*speeds):
+        return ""
+    if shared:
+        return (
+            f", and both ran on one host with {shared}: only the way to share its cores differs, "
+            "not the hardware"
+        )
+    if is_same_machine(*runs):
+        return ", and both ran on the same machine: the number of processes makes the difference"
+    return ", so the machines make the difference"
+
+
+def _learning_sentence(told: list[str]) -> str:
+    if not told:
+        return ""
+    return f"What they learn may differ as well, because of: {listed(told)}."
 
 
 def _curve(facts: Facts) -> RunCurve:
@@ -86,208 +162,59 @@ def _curve(facts: Facts) -> RunCurve:
     scores = series(facts.learning.scores, facts.learning.best_by)
     return RunCurve(
         run=str(facts.run),
-        minutes=_seconds_to(facts, steps) / 60,
+        minutes=seconds_to(facts, steps) / 60,
         loss=values,
-        score_minutes=_seconds_to(facts, scores.steps) / 60,
+        score_minutes=seconds_to(facts, scores.steps) / 60,
         score=scores.values,
     )
 
 
-def speed_of(facts: Facts) -> Speed:
-    times, num_steps = facts.world.times, max(facts.num_steps, 1)
-    units_per_step = facts.num_units / num_steps
-    step_seconds = facts.verdict.step_seconds
-    per_1000 = _PER_UNITS / units_per_step if units_per_step else math.nan
-    threads = facts.environment.get("threads")
-    return Speed(
-        run=str(facts.run),
-        unit=facts.unit,
-        world_size=(facts.world.size or 1),
-        num_hosts=(facts.world.num_hosts or 1),
-        units_per_second=units_per_step / step_seconds if step_seconds else math.nan,
-        step_seconds=step_seconds,
-        seconds_per_1000_units={
-            phase: times.per_step(phase) * per_1000 if times is not None else math.nan
-            for phase in LOOP
-        },
-        cpu_seconds_per_1000_units=facts.world.cpu_seconds / num_steps * per_1000,
-        wall_seconds=facts.wall_seconds,
-        num_threads=threads * (facts.world.size or 1) if isinstance(threads, int) else None,
-        verdict=facts.verdict.word,
-    )
-
-
-def _judge(first: Facts, other: Facts, speeds: tuple[Speed, Speed]) -> dict[str, Any]:
-    base, now = speeds
-    if not (base.step_seconds and now.step_seconds):
-        return {"run": now.run, "sentences": [f"{now.run} or {base.run} has no steps to compare."]}
-    if base.unit != now.unit:
-        return {
-            "run": now.run,
-            "sentences": [
-                f"{now.run} counts {plural(now.unit)}, {base.run} counts {plural(base.unit)}: they "
-                "cannot be compared."
-            ],
-        }
-    ratio = now.units_per_second / base.units_per_second
-    more = now.world_size / base.world_size
-    others = what_differs(first, other)
-    sentences = [_speed_sentence(base, now, ratio), _phase_sentence(base, now)]
-    sentences += [_credit_sentence(speeds, others), *_to_same_score(first, other)]
-    return {
-        "run": now.run,
-        "speed_up": ratio,
-        "efficiency_per_process": ratio / more,
-        "efficiency_per_host": ratio / (now.num_hosts / base.num_hosts),
-        "differences": others,
-        "sentences": [text for text in sentences if text],
-    }
-
-
-def _speed_sentence(base: Speed, now: Speed, ratio: float) -> str:
-    processes, hosts = now.world_size / base.world_size, now.num_hosts / base.num_hosts
-    text = (
-        f"{now.run} did {ratio:.2f} times as many {plural(now.unit)} a second as {base.run} "
-        f"({now.units_per_second:,.0f} to {base.units_per_second:,.0f})"
-    )
-    if processes == 1 and hosts == 1:
-        return f"{text} with as many processes and hosts."
-    used = [f"{processes:g} times the processes"] if processes != 1 else []
-    used += [f"{hosts:g} times the hosts"] if hosts != 1 else []
-    rate = f"{percent(ratio / processes)} per process"
-    rate += f", {percent(ratio / hosts)} per host" if hosts not in (1, processes) else ""
-    return f"{text} with {' on '.join(used)}: an efficiency of {rate}."
-
-
-def _phase_sentence(base: Speed, now: Speed) -> str:
-    """Which phase took less, and which took more, of the time of one unit."""
-    before, after = base.seconds_per_1000_units, now.seconds_per_1000_units
-    total = sum(before.values())
-    changes = {phase: after[phase] - before[phase] for phase in LOOP}
-    shown = sorted(changes, key=lambda phase: -abs(changes[phase]))
-    parts = [
-        f"{phase} {'shrank' if changes[phase] < 0 else 'grew'} from "
-        f"{format_seconds(before[phase])} to {format_seconds(after[phase])}"
-        for phase in shown
-        if abs(changes[phase]) > 0.02 * total
-    ]
-    if not parts:
-        return f"Per {now.unit}, no phase changed by more than 2 % of the time."
-    return f"Per 1,000 {plural(now.unit)}, {listed(parts)}.{_ideal(base, now)}"
-
-
-def _ideal(base: Speed, now: Speed) -> str:
-    processes = now.world_size / base.world_size
-    if processes <= 1:
-        return ""
-    wanted = base.seconds_per_1000_units[COMPUTE] / processes
-    missed = now.seconds_per_1000_units[COMPUTE] - wanted
-    waiting = now.seconds_per_1000_units[NETWORK] - base.seconds_per_1000_units[NETWORK] / processes
-    lost = {"compute that did not divide by the processes": missed, "waiting for others": waiting}
-    worst = max(lost, key=lambda name: lost[name])
-    ideal = sum(base.seconds_per_1000_units.values()) / processes
-    if lost[worst] < 0.03 * ideal:
-        return ""
-    return f" What is lost against perfect scaling is mostly {worst}."
-
-
-def _credit_sentence(speeds: tuple[Speed, Speed], others: list[dict[str, str]]) -> str:
-    """Whom the difference is due to, as far as anything but the machines is known to differ."""
-    base, now = speeds
-    is_same_world = (base.world_size, base.num_hosts) == (now.world_size, now.num_hosts)
-    told = [
-        f"{entry['name']} ({entry['first']} to {entry['other']})"
-        for entry in others
-        if not entry["name"].startswith("settings.")
-    ]
-    if told:
-        more = "" if is_same_world else " more than the number of machines"
-        return (
-            f"They differ in{more}: {listed(told)}. So the difference in speed is not to be "
-            "credited to the machines alone."
-        )
-    if is_same_world:
-        return f"Recipe, data, software and machines are the same{_what_then(base, now)}."
-    if now.units_per_second / base.units_per_second > _MOST_GAIN * now.world_size / base.world_size:
-        return (
-            "Recipe, data and software are the same, but more than perfect scaling is no merit of "
-            f"the machines: something else, such as other load, held {base.run} back."
-        )
-    if _is_same_hardware(base, now):
-        return (
-            "Recipe, data and software are the same, and both ran on one host with as many "
-            "threads in all: it is how its cores were shared out, not more hardware."
-        )
-    return "Recipe, data and software are the same, so the difference is the machines'."
-
-
-def _what_then(base: Speed, now: Speed) -> str:
-    """Two runs of the same: what is left to explain a difference."""
-    if base.verdict != now.verdict:
-        return f"; what held them up differs: {base.verdict} there, {now.verdict} here"
-    cpu = [speed.cpu_seconds_per_1000_units for speed in (base, now)]
-    if min(cpu) > 0 and max(cpu) < 1.15 * min(cpu):
-        return (
-            f", and so is the processor time of 1,000 {plural(now.unit)} "
-            f"({format_seconds(cpu[0])} to {format_seconds(cpu[1])}): the difference is waiting, "
-            "for other load on the machine or for the network"
-        )
-    return ": the difference is chance or load"
-
-
-def _is_same_hardware(base: Speed, now: Speed) -> bool:
-    both = base.num_hosts == now.num_hosts == 1
-    return both and base.num_threads is not None and base.num_threads == now.num_threads
-
-
-def _to_same_score(first: Facts, other: Facts) -> list[str]:
-    """The time to the best score that both reached, which a larger batch does not flatter."""
-    by = first.learning.best_by
-    curves = [series(facts.learning.scores, by) for facts in (first, other)]
-    if any(not len(curve) for curve in curves) or by != other.learning.best_by:
-        return []
-    goal = min(float(curve.values.max()) for curve in curves)
-    before, after = (
-        float(_seconds_to(facts, curve.steps[[np.argmax(curve.values >= goal)]])[0])
-        for facts, curve in zip((first, other), curves, strict=True)
-    )
-    return [
-        f"To {by} {goal:.4g}, which both reached, {first.run} took {format_seconds(before)} and "
-        f"{other.run} {format_seconds(after)}, {before / max(after, 1e-9):.2f} times as fast."
-    ]
-
-
-def _seconds_to(facts: Facts, steps: Numbers) -> Numbers:
-    """Since the start of the run, without what was lost and done again."""
-    rows = facts.rows
-    if rows is None or not len(rows):
-        return 0.0 * steps
-    done = np.cumsum(np.nan_to_num(rows["seconds"]))
-    start_up = facts.phases.get("start-up", 0.0)
-    return start_up + np.interp(steps, rows["step"], done)
-
-
-def _table(runs: list[Facts], speeds: list[Speed]) -> list[list[str]]:
+def _table(
+    runs: list[Facts], speeds: list[Speed], spent: list[Spent], goal: Goal | None
+) -> list[list[str]]:
+    """What it took first, then how fast it was and why."""
+    rows = [["", *(speed.run for speed in speeds)], *_spent_rows(spent, goal)]
     unit = plural(speeds[0].unit)
-    rows = [
-        ["", *(speed.run for speed in speeds)],
+    rows += [
         ["processes", *(str(speed.world_size) for speed in speeds)],
         ["hosts", *(str(speed.num_hosts) for speed in speeds)],
         ["global batch", *(shown(facts.data.global_batch) for facts in runs)],
         [f"{unit}/s", *(f"{speed.units_per_second:,.0f}" for speed in speeds)],
         ["step", *(format_seconds(speed.step_seconds) for speed in speeds)],
-        ["wall time", *(format_seconds(speed.wall_seconds) for speed in speeds)],
+        *_phase_rows(speeds),
     ]
-    for phase in LOOP:
-        values = [speed.seconds_per_1000_units[phase] for speed in speeds]
-        if any(value > 0.002 * sum(speeds[0].seconds_per_1000_units.values()) for value in values):
-            rows.append([f"{phase} per 1,000", *map(format_seconds, values)])
     if all(speed.cpu_seconds_per_1000_units for speed in speeds):
         cells = [format_seconds(speed.cpu_seconds_per_1000_units) for speed in speeds]
-        rows.append(["CPU time per 1,000", *cells])
+        spins = ", with spinning" if any(speed.may_spin for speed in speeds) else ""
+        rows.append([f"CPU time per 1,000{spins}", *cells])
     rows.append(["verdict", *(facts.verdict.word for facts in runs)])
     rows.append(["best score", *map(_best, runs)])
     return rows
+
+
+def _spent_rows(spent: list[Spent], goal: Goal | None) -> list[list[str]]:
+    rows = []
+    if goal is not None:
+        to_goal = [each.seconds_to_goal for each in spent]
+        rows.append([f"time to {goal}", *(format_seconds(s) if s else "-" for s in to_goal)])
+    walls = [each.wall_seconds for each in spent]
+    rows.append(["wall time", *map(format_seconds, walls)])
+    hours = [each.host_hours(each.wall_seconds) for each in spent]
+    rows.append(["host-hours", *(f"{hour:.3g}" for hour in hours)])
+    costs = [each.price(each.wall_seconds) for each in spent]
+    if any(cost is not None for cost in costs):
+        rows.append(["price", *("-" if cost is None else format_money(cost) for cost in costs)])
+    return rows
+
+
+def _phase_rows(speeds: list[Speed]) -> list[list[str]]:
+    least = 0.002 * speeds[0].loop_seconds_per_1000_units
+    values = {phase: [s.seconds_per_1000_units[phase] for s in speeds] for phase in LOOP}
+    return [
+        [f"{phase} per 1,000", *(format_seconds(v) if v else "-" for v in own)]
+        for phase, own in values.items()
+        if any(value > least for value in own)
+    ]
 
 
 def _best(facts: Facts) -> str:

@@ -139,6 +139,7 @@ class Attempt:
             "best_by": self.task.best_by,
             "num_parameters": sum(p.numel() for p in parameters),
             "gradient_bytes": sum(p.numel() * p.element_size() for p in parameters),
+            "steps_wanted": self.recipe.steps,
             "micro_batches_per_step": self.task.micro_batches_per_step(self.world.size),
         }
 

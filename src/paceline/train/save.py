@@ -87,9 +87,15 @@ class CheckpointSaver:
 
     def save(self, state: TrainState) -> None:
         """Copy the state and return; waits only if the save before has not finished."""
+        began = time.perf_counter()
         self.wait()
+        waited = time.perf_counter()
         snapshot = take_snapshot(state)
-        self._pending = self._thread.submit(self._write, snapshot)
+        stood_still = {
+            "wait_seconds": round(waited - began, 6),
+            "copy_seconds": round(time.perf_counter() - waited, 6),
+        }
+        self._pending = self._thread.submit(self._write, snapshot, stood_still)
 
     def wait(self) -> None:
         if self._pending is not None:
@@ -100,7 +106,7 @@ class CheckpointSaver:
         self.wait()
         self._thread.shutdown()
 
-    def _write(self, snapshot: Snapshot) -> None:
+    def _write(self, snapshot: Snapshot, stood_still: dict[str, float] | None = None) -> None:
         began = time.perf_counter()
         try:
             pause_disk()
@@ -118,6 +124,7 @@ class CheckpointSaver:
             "checkpoint",
             step=snapshot.step,
             num_bytes=num_bytes,
+            **(stood_still or {}),
             write_seconds=round(time.perf_counter() - began, 6),
         )
 

@@ -5,18 +5,15 @@ from typing import Any
 
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.answers.words import again
-from paceline.report.facts.busyness import (
-    achieved_flops,
-    longest_wait,
-    own_cpu_share,
-    utilisation,
-)
+from paceline.report.facts.busyness import achieved_flops, longest_wait, utilisation
 from paceline.report.facts.facts import Facts
 from paceline.units import format_flops, percent
 
 _HOW = (
-    "the operating system's (or the driver's) counters every few seconds on each host; operations "
-    "counted once per unit, against a plain product of matrices timed in every process at the start"
+    "counters of the operating system (or of the GPU driver) every few seconds on each host, for "
+    "the cores that the run may use; this run's part is the CPU time of all its processes on those "
+    "machines; floating-point operations are counted once per unit and compared with a matrix "
+    "multiplication that every process times at the start"
 )
 
 
@@ -28,7 +25,7 @@ def busy(facts: Facts) -> Answer:
     if math.isfinite(share):
         figures |= {"utilisation": share, "utilisation_of": what}
         figures["utilisation_by_host"] = {use.host: use.cpu_share for use in facts.world.hosts}
-    own = own_cpu_share(facts)
+    own = facts.world.own_cpu_share
     if own is not None:
         figures["own_cpu_share"] = own
     if achieved:
@@ -54,16 +51,19 @@ def _measured(facts: Facts, share: float, what: str, of_peak: float) -> str:
     achieved, parts = achieved_flops(facts), []
     if math.isfinite(share):
         parts.append(f"The {what} were {percent(share)} busy")
-        own = own_cpu_share(facts)
+        own = facts.world.own_cpu_share
         if what == "cores" and own is not None:
-            parts[-1] += f", {percent(own)} with this run"
+            parts[-1] += f", {percent(min(own, share))} with this run"
     stolen = [use.stolen_share for use in facts.world.hosts if use.stolen_share > 0.02]
     if stolen and parts:
-        parts[-1] += f", and others on the machine took {percent(max(stolen))} of the time"
+        parts[-1] += (
+            f", and other virtual machines on the same hardware took {percent(max(stolen))} of "
+            "the time"
+        )
     if achieved and facts.world.peak_flops:
         parts.append(
             f"the model reached {format_flops(achieved)}, {percent(of_peak)} of the "
-            f"{format_flops(facts.world.peak_flops)} that a plain product of matrices reaches here"
+            f"{format_flops(facts.world.peak_flops)} that matrix multiplication reaches here"
         )
     if not parts:
         return ""
@@ -72,18 +72,21 @@ def _measured(facts: Facts, share: float, what: str, of_peak: float) -> str:
 
 
 def _meaning(facts: Facts, share: float, of_peak: float) -> str:
-    own = own_cpu_share(facts)
+    own = facts.world.own_cpu_share
     has_devices = any(use.device_names for use in facts.world.hosts)
     if share > 0.7 and own is not None and own < 0.7 * share and not has_devices:
         return " Other programs used the machine as well."
     if not (math.isfinite(share) and math.isfinite(of_peak)):
         return ""
     if of_peak > 1:
-        return " More than a plain product, because convolutions took fewer operations than that."
+        return (
+            " That is more than matrix multiplication reaches, because the convolutions here need "
+            "fewer operations than are counted for them."
+        )
     if share > 0.8 and of_peak < 0.2:
         return (
-            " Busy, but mostly not with arithmetic: memory, small pieces of work or waiting in a "
-            "spin."
+            " So the cores were busy, but mostly not with arithmetic: with memory traffic, with "
+            "many small operations, or with threads that spin while they wait."
         )
     if share < 0.6:
         return " They could have done more: see what held it up."
@@ -98,7 +101,7 @@ def _at_most(facts: Facts) -> tuple[str, dict[str, Any]]:
         return f"Not known: {of if facts.is_own else 'the log does not tell'}.", {}
     name, share = wait
     return (
-        f"At most {percent(1 - share)} of a step with computing: {percent(share)} goes to waiting "
+        f"They computed for at most {percent(1 - share)} of a step: {percent(share)} is waiting "
         f"for {name}, whatever a utilisation meter shows."
     ), {"most_busy_share": 1 - share}
 
@@ -107,7 +110,7 @@ def _main_process(facts: Facts, figures: dict[str, Any]) -> str:
     if not facts.world.main_cpu_seconds or not facts.wall_seconds:
         return ""
     cores = figures["main_process_cores"] = facts.world.main_cpu_seconds / facts.wall_seconds
-    return f" The main process itself kept {cores:.2f} of a core busy."
+    return f" The main process used {cores:.2f} cores on average."
 
 
 def _missing(facts: Facts, share: float, achieved: float | None, peak: float | None) -> str:
@@ -121,6 +124,11 @@ def _missing(facts: Facts, share: float, achieved: float | None, peak: float | N
         lacking.append("probes (events/host-*.jsonl), which training writes by itself")
     if not achieved or not peak:
         lacking.append("flops_per_unit and peak_flops in the begin event")
+    if (facts.world.num_hosts or 1) > 1 and facts.world.own_cpu_share is None:
+        lacking.append(
+            "which hosts share a machine, so the load of other programs cannot be told from the "
+            "load of this run on another host"
+        )
     return " and ".join(lacking)
 
 
@@ -132,5 +140,5 @@ def _busier(facts: Facts, of_peak: float) -> str:
     if on_cuda and facts.settings.get("precision") == "fp32":
         return again(facts.run, "precision=bf16")
     if on_cuda and isinstance(micro, int):
-        return f"larger pieces of work: {again(facts.run, f'batch.micro={2 * micro}')}"
+        return f"larger micro-batches: {again(facts.run, f'batch.micro={2 * micro}')}"
     return ""

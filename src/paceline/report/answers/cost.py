@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from paceline.report.answers.answer import QUESTIONS, Answer
+from paceline.report.answers.words import format_money
 from paceline.report.facts.durations import failed_start_up_seconds, idle_seconds
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import best_score, is_doubtful_start, series
@@ -109,16 +110,16 @@ def score_points(facts: Facts) -> float | None:
 def _money_sentence(facts: Facts, money: dict[str, Any]) -> str:
     total, per_hour, num_hosts = money["cost"], money["price_per_hour"], facts.world.num_hosts or 1
     text = (
-        f"{total:.2f} for {format_seconds(facts.wall_seconds)} at {per_hour:g} an hour "
+        f"{format_money(total)} for {format_seconds(facts.wall_seconds)} at {per_hour:g} an hour "
         f"for {'one host' if num_hosts == 1 else f'{num_hosts} hosts together'}{_if_one(facts)}"
     )
     if money["cost_of_lost_work"] > 0.005 * total:
         share = percent(money["cost_of_lost_work"] / total)
-        text += f", of which {money['cost_of_lost_work']:.2f} ({share}) for work that was lost"
+        lost = format_money(money["cost_of_lost_work"])
+        text += f", {lost} of it ({share}) for work that was lost and done again"
     if money["cost_if_kept_while_idle"] > 1.005 * total:
-        text += (
-            f"; {money['cost_if_kept_while_idle']:.2f} if the hosts were paid for between attempts"
-        )
+        kept = format_money(money["cost_if_kept_while_idle"])
+        text += f"; {kept} if the hosts were also paid for between the attempts"
     if "cost_per_point" in money:
         text += f"; {money['cost_per_point']:.3g} per point of {facts.learning.best_by}"
     return text

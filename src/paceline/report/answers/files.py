@@ -1,14 +1,23 @@
 """Answers about what lies on disk: the training set, and a checkpoint with its cost."""
 
-import math
 from typing import Any
 
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.answers.words import go_on, listed
-from paceline.report.facts.facts import CheckpointContents, DataCard, Facts
+from paceline.report.facts.facts import CheckpointContents, DataCard, Facts, GivenData
+from paceline.report.facts.learning import is_below_one_epoch
+from paceline.report.facts.saving import (
+    SaveCost,
+    cost_of_save,
+    other_frequencies,
+    seconds_at,
+    share_of_loop,
+)
 from paceline.units import count_of, format_bytes, format_count, format_seconds, percent
 
 _HIGH_SHARE = 0.05
+_TINY = 0.01
+_NO_COST = " What a save costs while training goes on is not known from so few."
 
 
 def data(facts: Facts) -> Answer:
@@ -25,27 +34,69 @@ def data(facts: Facts) -> Answer:
 
 
 def _by_card(facts: Facts, card: DataCard) -> Answer:
-    counts = card.train_counts or card.num_by_split
-    shown = [f"{count:,} {name}" for name, count in counts.items()]
+    kind = "A stand-in that Paceline made. " if card.is_stand_in else ""
+    sentence = f"{kind}{_training_split(card)}."
     others = [f"{n:,} {split}" for split, n in card.num_by_split.items() if split != "train"]
-    kind = "A stand-in that Paceline made: " if card.is_stand_in else ""
-    sentence = f"{kind}{format_bytes(card.total_bytes)} with {listed(shown)} for training"
-    sentence += f" ({listed(others)} besides)." if others else "."
+    if others:
+        sentence += f" Besides: {listed(others)} {card.noun}; {_in_all(card)}."
     epochs = facts.data.epochs
     if epochs:
-        sentence += f" The run went through it {epochs:.1f} times."
+        sentence += f" {_epochs(facts, epochs)}"
     if card.is_other:
-        sentence += " It has been prepared anew since: the run was trained on something else."
-    figures: dict[str, Any] = {
-        "total_bytes": card.total_bytes,
+        sentence += (
+            " It was prepared again since then, with another result: the run was trained on other "
+            "data."
+        )
+    how = f"the data card in {card.directory}"
+    return Answer("data", QUESTIONS["data"], sentence, _data_figures(card, epochs), how)
+
+
+def _data_figures(card: DataCard, epochs: float | None) -> dict[str, Any]:
+    given = card.given
+    return {
+        "train_given_bytes": given.num_bytes if given else None,
+        "train_given_lines": given.num_lines if given else None,
+        "train_stored_bytes": card.train_bytes,
+        "total_stored_bytes": card.total_bytes,
         "train": card.train_counts,
         "num_by_split": card.num_by_split,
         "epochs": epochs,
         "is_stand_in": card.is_stand_in,
         "is_other": card.is_other,
     }
-    how = f"the data card in {card.directory}"
-    return Answer("data", QUESTIONS["data"], sentence, figures, how)
+
+
+def _training_split(card: DataCard) -> str:
+    """In the form that the user gave, and as it is stored."""
+    counts = [f"{count:,} {name}" for name, count in card.train_counts.items()]
+    counted = listed(counts or [f"{n:,} {split}" for split, n in card.num_by_split.items()])
+    given, stored = card.given, card.train_bytes
+    if given is None:
+        size = format_bytes(card.total_bytes if stored is None else stored)
+        what = "all splits together" if stored is None else "as stored"
+        return f"{counted} for training, {size} {what}"
+    text = f"{_given(given)} for training, {counted}"
+    return text + (f", stored in {format_bytes(stored)}" if stored is not None else "")
+
+
+def _given(given: GivenData) -> str:
+    parts = [f"{format_bytes(size)} {name}" for name, size in given.bytes_by_part.items()]
+    by_part = f" ({listed(parts)})" if parts else ""
+    size = f"{format_bytes(given.num_bytes)} of {given.form}"
+    if given.num_lines is None:
+        return f"{size}{by_part}"
+    return f"{size}{by_part} in {given.num_lines:,} lines on each side"
+
+
+def _in_all(card: DataCard) -> str:
+    return f"{format_bytes(card.total_bytes)} as stored with everything"
+
+
+def _epochs(facts: Facts, epochs: float) -> str:
+    if is_below_one_epoch(facts):
+        return f"The run saw {percent(epochs)} of it, less than one epoch."
+    times = "once" if round(epochs, 1) == 1 else f"{epochs:.1f} times"
+    return f"The run went through it {times}."
 
 
 def _by_settings(facts: Facts) -> Answer:
@@ -83,7 +134,7 @@ def checkpoint(facts: Facts) -> Answer:
     if not facts.is_own:
         return _checkpoint_of_log(facts)
     held, cost = facts.saving.newest, facts.saving.cost
-    parts = [_holds(facts, held)] if held else ["No whole checkpoint is there."]
+    parts = [_holds(facts, held)] if held else ["There is no complete checkpoint."]
     figures: dict[str, Any] = {"num_saves": cost.num_saves, "num_failed": cost.num_failed}
     if held:
         figures |= _content_figures(facts, held)
@@ -96,8 +147,8 @@ def checkpoint(facts: Facts) -> Answer:
         QUESTIONS["checkpoint"],
         " ".join(parts),
         figures,
-        "sizes from the manifest; the loop's standing still from its clock; "
-        "writing and hashing go on in a thread beside it",
+        "sizes from the manifest; a clock around each save in the loop; steps beside the writing "
+        "thread compared with the other steps",
         missing,
         _save_less(facts),
     )
@@ -110,17 +161,17 @@ def _checkpoint_of_log(facts: Facts) -> Answer:
     if size and facts.num_parameters:
         figures["predicted_bytes"] = size
         sentences.append(
-            f"With Adam's two averages a checkpoint holds {size / facts.num_parameters:g} bytes "
-            f"for each of {format_count(facts.num_parameters)} parameters, about "
-            f"{format_bytes(size)}."
+            "With Adam's two running averages a checkpoint holds "
+            f"{size / facts.num_parameters:g} bytes for each of "
+            f"{format_count(facts.num_parameters)} parameters, about {format_bytes(size)}."
         )
     if every:
         figures["every_steps"] = every
         text = f"It was set to save every {every:,} steps"
         if every > (facts.steps_wanted or facts.step):
             text += (
-                ", which is more than the whole run has, so besides a best one kept at evaluations "
-                "a crash loses everything"
+                ", which is more than the whole run has: except for a best one kept at "
+                "evaluations, a crash loses everything"
             )
             remedy = "save more often (`save_checkpoint_steps`; here `checkpoint.every_steps=1000`)"
         sentences.append(f"{text}.")
@@ -161,48 +212,101 @@ def _content_figures(facts: Facts, held: CheckpointContents) -> dict[str, Any]:
     }
 
 
-def _stall_per_save(facts: Facts) -> float:
-    cost = facts.saving.cost
-    return cost.stall_seconds / max(cost.num_saves + cost.num_failed, 1)
-
-
-def _share_at(facts: Facts, every_steps: int) -> float:
-    """Share of the time that saving every so many steps would take."""
-    step_seconds = facts.verdict.step_seconds * (1 - facts.verdict.shares.get("checkpoint", 0))
-    each = _stall_per_save(facts)
-    return each / (each + every_steps * step_seconds) if step_seconds else math.nan
-
-
 def _saving(facts: Facts) -> str:
-    cost, wall, every = facts.saving.cost, facts.wall_seconds, facts.saving.every_steps
+    cost, wall = facts.saving.cost, facts.wall_seconds
     share = percent(cost.stall_seconds / wall) if wall else "?"
     failed = f", {cost.num_failed:,} failed" if cost.num_failed else ""
-    stood, each = format_seconds(cost.stall_seconds), format_seconds(_stall_per_save(facts))
     text = (
-        f"{count_of(cost.num_saves, 'save')}{failed}: the run stood still for {stood} ({share}), "
-        f"{each} each; written in the background in {format_seconds(cost.background_seconds)}."
+        f"{count_of(cost.num_saves, 'save')}{failed}: the loop stood still for "
+        f"{format_seconds(cost.stall_seconds)} in all ({share} of the wall time)"
     )
-    if every and facts.verdict.step_seconds:
-        often = max(every // 10, 1)
+    if cost.end_seconds:
         text += (
-            f" Every {every:,} steps costs {percent(_share_at(facts, every))} of the loop; "
-            f"every {often:,} would cost {percent(_share_at(facts, often))}, "
-            f"every {every * 10:,} {percent(_share_at(facts, every * 10))}."
+            f", {format_seconds(cost.end_seconds)} of it after the last step, until the last one "
+            "was written"
         )
-    return text
+    text += (
+        f"; a thread wrote for {format_seconds(cost.background_seconds)} in all while training "
+        "went on."
+    )
+    one = cost_of_save(cost)
+    return f"{text} {_one_save(one)}{_frequency(facts, one)}" if one else f"{text}{_NO_COST}"
+
+
+def _one_save(one: SaveCost) -> str:
+    """The mean, what it is made of, and how sure that is."""
+    text = f"On the way a save cost {format_seconds(one.seconds)}"
+    if one.error_seconds is not None:
+        low = format_seconds(max(one.seconds - one.error_seconds, 0.0))
+        text += f" ({low} to {format_seconds(one.seconds + one.error_seconds)})"
+    if one.copy_seconds is not None:
+        text += f": {listed(_parts_of_save(one))}"
+    sure = f"from {count_of(one.num_saves, 'save')}"
+    return f"{text}; {sure}{', so this is rough' if one.error_seconds is None else ''}."
+
+
+def _parts_of_save(one: SaveCost) -> list[str]:
+    parts = [f"copying {format_seconds(one.copy_seconds or 0.0)}"]
+    if one.wait_seconds > _TINY * one.seconds:
+        parts.append(f"waiting for the save before {format_seconds(one.wait_seconds)}")
+    if one.slowed_seconds is None:
+        parts.append("an unknown time for slower steps beside the writing thread")
+    else:
+        slowed = format_seconds(abs(one.slowed_seconds))
+        less = " less" if one.slowed_seconds < 0 else " more"
+        parts.append(f"{slowed}{less} in the steps beside the writing thread")
+    return parts
+
+
+def _frequency(facts: Facts, one: SaveCost) -> str:
+    every = facts.saving.every_steps
+    if not every or not facts.verdict.step_seconds:
+        return ""
+    others = [f"{percent(_share_at(facts, one, n))} {_every(n)}" for n in other_frequencies(every)]
+    return (
+        f" Saving {_every(every)} costs {_at_least(one)}{percent(_share_at(facts, one, every))} of "
+        "the loop"
+        f"{_range_of_share(facts, one, every)}; it would cost {listed(others)}."
+    )
+
+
+def _at_least(one: SaveCost) -> str:
+    return "at least " if one.copy_seconds is not None and one.slowed_seconds is None else ""
+
+
+def _every(steps: int) -> str:
+    return "at every step" if steps == 1 else f"every {steps:,} steps"
+
+
+def _share_at(facts: Facts, one: SaveCost, every_steps: int) -> float:
+    return share_of_loop(facts, every_steps, seconds_at(facts, one, every_steps))
+
+
+def _range_of_share(facts: Facts, one: SaveCost, every: int) -> str:
+    if one.error_seconds is None:
+        return ""
+    low, high = (
+        percent(share_of_loop(facts, every, max(one.seconds + way * one.error_seconds, 0.0)))
+        for way in (-1, 1)
+    )
+    return f" ({low} to {high})" if low != high else ""
 
 
 def _cost_figures(facts: Facts) -> dict[str, Any]:
-    cost, every = facts.saving.cost, facts.saving.every_steps
+    cost, every, one = facts.saving.cost, facts.saving.every_steps, cost_of_save(facts.saving.cost)
     figures: dict[str, Any] = {
         "stall_seconds": cost.stall_seconds,
-        "stall_seconds_per_save": _stall_per_save(facts),
+        "stall_seconds_at_end": cost.end_seconds,
         "background_seconds": cost.background_seconds,
     }
+    if one is None:
+        return figures
+    figures |= {f"save_{name}": value for name, value in vars(one).items() if name != "num_saves"}
+    figures["num_saves_on_the_way"] = one.num_saves
     if every and facts.verdict.step_seconds:
         figures["every_steps"] = every
         figures["share_by_every_steps"] = {
-            str(n): _share_at(facts, n) for n in (max(every // 10, 1), every, every * 10)
+            str(n): _share_at(facts, one, n) for n in sorted([every, *other_frequencies(every)])
         }
     return figures
 

@@ -25,23 +25,23 @@ def input_(facts: Facts) -> Answer:
     return _recorded(facts) if facts.is_own else _of_log(facts)
 
 
-def _fast_input(step_seconds: float, fastest: float) -> str:
+def _without_input(step_seconds: float, fastest: float) -> str:
     return (
-        f"infinitely fast input a step would take {format_seconds(fastest)} instead of "
+        f"If input took no time at all, a step would take {format_seconds(fastest)} instead of "
         f"{format_seconds(step_seconds)} ({times_as_fast(step_seconds, fastest)})."
     )
 
 
 def _recorded(facts: Facts) -> Answer:
-    found, workers = facts.verdict, facts.begin.get("loader_workers")
+    found, workers = facts.verdict, facts.loader_workers
     share, fastest = found.shares[INPUT], found.without_input_seconds
-    threads = f" with {count_of(workers, 'worker')} per process" if workers else ""
+    threads = f" with {count_of(workers, 'loader thread')} per process" if workers else ""
     sentence = (
         f"{'Yes' if found.word == INPUT else 'No'}: the loop waited for its next batch "
-        f"{percent(share)} of the time{threads}. On {_fast_input(found.step_seconds, fastest)}"
+        f"{percent(share)} of the time{threads}. {_without_input(found.step_seconds, fastest)}"
     )
     if facts.loader_note:
-        sentence += f" The loader's own note: {facts.loader_note}."
+        sentence += f" What the loader noted: {facts.loader_note}."
     figures: dict[str, Any] = {
         "share": share,
         "step_seconds": found.step_seconds,
@@ -66,7 +66,7 @@ def _of_log(facts: Facts) -> Answer:
         figures["speed_up_without_input"] = mean / rest
     sentence = (
         f"{'Yes' if share >= LEAST_SHARE else 'No'}: {percent(share)} of the step is input wait, "
-        f"{format_seconds(mean * share)} of {format_seconds(mean)}; on {_fast_input(mean, rest)}"
+        f"{format_seconds(mean * share)} of {format_seconds(mean)}. {_without_input(mean, rest)}"
     )
     num_steps = times.num_steps if times is not None else 0
     how = f"the mean of the waits that the log prints, over {num_steps:,} steps"

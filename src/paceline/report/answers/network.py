@@ -26,7 +26,7 @@ def network(facts: Facts) -> Answer:
         return Answer(
             "network",
             ask,
-            "No: it was one process, which has nobody to wait for.",
+            "No: there was one process, which sends nothing and waits for nobody.",
             {"share": 0.0, "step_seconds": found.step_seconds},
             HOW_PHASES if facts.is_own else "",
         )
@@ -48,11 +48,14 @@ def _measured(facts: Facts, times: WorldTimes) -> Answer:
     fastest = found.without_network_seconds
     late = found.straggler
     waited_for = (
-        f" Much of it was waiting for rank {late.rank}, which no network cures." if late else ""
+        f" Much of it was waiting for rank {late.rank}, the straggler, which a faster network "
+        "does not change."
+        if late
+        else ""
     )
     sentence = (
-        f"{is_it}: processes waited for each other {percent(share)} of the loop. On an infinitely "
-        f"fast network a step would take {format_seconds(fastest)} instead of "
+        f"{is_it}: processes waited for each other for {percent(share)} of the loop. If sending "
+        f"took no time at all, a step would take {format_seconds(fastest)} instead of "
         f"{format_seconds(found.step_seconds)} "
         f"({times_as_fast(found.step_seconds, fastest)}).{waited_for}{link_text}"
     )
@@ -70,7 +73,7 @@ def _link_use(facts: Facts) -> tuple[dict[str, Any], str, str]:
     """Figures, words, and what is missing about the link."""
     per_step, link, found = sent_per_step(facts), link_of(facts), facts.verdict
     if facts.world.num_hosts == 1 and link is None:
-        return {}, " All processes were on one host, so no link was used.", ""
+        return {}, " All processes were on one host, so no network link was used.", ""
     if per_step is None:
         return {}, "", MISSING_PROBES
     if link is None:
@@ -83,8 +86,8 @@ def _link_use(facts: Facts) -> tuple[dict[str, Any], str, str]:
     )
     if found.word == NETWORK and share < 0.3 * found.share:
         text += (
-            " So it is not the link's speed that was lacking, but the time of many small messages "
-            "or processes that are not ready together."
+            " So the link is fast enough: the time goes to many small messages, or to processes "
+            "that are not ready at the same time."
         )
     figures = {
         "sent_bytes_per_step": per_step,
@@ -116,8 +119,8 @@ def _predicted(facts: Facts) -> Answer:
     sentence = (
         f"{'Yes' if share >= LEAST_SHARE else 'No'}: at {format_bits(link)} the gradients need "
         f"{format_seconds(min(seconds, step_seconds))} of every {format_seconds(step_seconds)} "
-        f"step ({percent(share)}); on an infinitely fast network a step would take "
-        f"{format_seconds(fastest)}, if computing hid none of it."
+        f"step ({percent(share)}). If sending took no time at all, a step would take "
+        f"{format_seconds(fastest)}; this assumes that sending does not overlap with computing."
     )
     figures = {
         "network_share": share,
@@ -131,7 +134,7 @@ def _predicted(facts: Facts) -> Answer:
         sentence,
         figures,
         "predicted for a ring all-reduce",
-        "waiting that was measured, and how much of it computing hid; "
+        "measured waiting, and how much of it overlaps with computing; "
         "`paceline train` records both",
     )
 

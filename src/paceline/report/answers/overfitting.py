@@ -62,16 +62,15 @@ def _same_measure(gap: Gap) -> str:
     )
     if gap.is_overfitting:
         return (
-            f"Yes: they part at step {gap.turn.step:,}. Since then validation loss rose "
-            f"by {gap.turn.worse_by:.4f} while training loss fell by {gap.train_fall:.4f}; at the "
-            f"end {now}."
+            f"Yes: since step {gap.turn.step:,} validation loss rose by {gap.turn.worse_by:.4f} "
+            f"while training loss fell by {gap.train_fall:.4f}; at the end {now}."
         )
     if gap.gap > max(2 * gap.gap_before, _LEARNED_BY_HEART * gap.turn.last):
         return (
-            f"It has begun to learn by heart, without harm so far: {now}, a gap of "
-            f"{gap.gap:.4f}, but validation loss has not turned up."
+            f"Not yet: it begins to memorise the training data ({now}, a gap of {gap.gap:.4f}), "
+            "but validation loss has not begun to rise."
         )
-    return f"No: {now}, and validation loss has not turned up."
+    return f"No: {now}, and validation loss has not begun to rise."
 
 
 def _other_measure(facts: Facts, gap: Gap) -> str:
@@ -125,7 +124,7 @@ def _by_score(facts: Facts, best: dict[str, Any], told: str) -> Answer:
         then = figures["training_score_then"] = progress.near(turn.last_step)
         beside = (
             f" While training it was {then:.4g}, but that is measured in another way, so the gap "
-            "of itself proves nothing."
+            "alone proves nothing."
         )
     sentence = (
         f"Perhaps: {name} was best at step {turn.step:,} ({turn.best:.4g}), now {turn.last:.4g}."

@@ -11,7 +11,7 @@ from paceline.report.facts.facts import Facts, StepTimes
 from paceline.units import format_seconds, percent, plural
 
 _NAMES = {
-    "training": "training proper",
+    "training": "training",
     "evaluation": "evaluation",
     "checkpoint": "checkpoints",
     "restart": "steps lost and done again",
@@ -39,8 +39,8 @@ def duration(facts: Facts) -> Answer:
         figures["pause_seconds"] = facts.pause_seconds
     left, told = _left(facts, per_1000)
     missing = (
-        "checkpoints and restarts are not told apart in this log; "
-        "`paceline train` books every second to a phase"
+        "this log does not show checkpoints and restarts separately; "
+        "`paceline train` counts every second for a phase"
     )
     return Answer(
         "duration",
@@ -150,11 +150,11 @@ def _spread(times: StepTimes) -> float | None:
 
 
 def _step_sentence(facts: Facts, times: StepTimes) -> str:
-    of = " timings" if times.steps_per_timing > 1 or not facts.is_own else ""
-    text = f"{format_seconds(times.median_seconds)} in the median of {times.num_timings:,}{of}"
+    of = " timings" if times.steps_per_timing > 1 or not facts.is_own else " steps"
+    text = f"{format_seconds(times.median_seconds)} (the median of {times.num_timings:,}{of})"
     if times.low_seconds is not None and times.high_seconds is not None:
         low, high = format_seconds(times.low_seconds), format_seconds(times.high_seconds)
-        text += f"; 90 % take between {low} and {high}"
+        text += f"; 90 % took between {low} and {high}"
     text += "."
     if times.slowest is not None:
         text += f" The slowest took {format_seconds(times.slowest.seconds)}{_slowest(facts)}."

@@ -24,7 +24,7 @@ def traffic(facts: Facts) -> Answer:
     if facts.is_own and not facts.begin:
         return Answer("traffic", ask, "Not known: no process has begun.", missing="steps")
     if facts.world.size == 1:
-        sentence = "It does not: one process sends nothing."
+        sentence = "Not at all: one process sends nothing."
         return Answer("traffic", ask, sentence, {"sent_bytes_per_step": 0})
     return _recorded(facts) if facts.is_own else _of_log(facts)
 
@@ -56,17 +56,18 @@ def _recorded_sentence(facts: Facts, measured: float | None, predicted: float | 
     gradients, size = facts.world.gradient_bytes, facts.world.size or 1
     if gradients is None or predicted is None:
         return "Not known: the size of the gradients was not recorded."
-    where = "through the host's loopback" if facts.world.num_hosts == 1 else "from each host"
+    is_one = facts.world.num_hosts == 1
+    where = "through the host's loopback interface" if is_one else "from each host"
     rule = (
-        f"{format_bytes(gradients)} of gradients over {count_of(size, 'process')} make "
+        f"{format_bytes(gradients)} of gradients in {count_of(size, 'process')} make "
         f"{format_bytes(predicted)} a step {where}"
     )
     if measured is None:
         return f"Predicted, not measured: {rule}."
     ratio = measured / predicted if predicted else math.nan
     return (
-        f"Every step each host sent {format_bytes(measured)}, {percent(ratio)} of what the "
-        f"algorithm says: {rule}.{_why_other(facts, ratio)}{_at_link(facts, measured)}"
+        f"In every step each host sent {format_bytes(measured)}, {percent(ratio)} of what a ring "
+        f"all-reduce needs: {rule}.{_why_other(facts, ratio)}{_at_link(facts, measured)}"
     )
 
 
@@ -75,7 +76,7 @@ def _why_other(facts: Facts, ratio: float) -> str:
         interface = facts.world.hosts[0].interface or "the interface"
         return f" The rest is other traffic on {interface}: other programs, evaluation or data."
     if ratio < 0.8:
-        return " It is less than that, so the exchange is not a plain ring of whole gradients."
+        return " It is less than that, so gradients are not exchanged by a simple ring."
     return ""
 
 

@@ -1,5 +1,6 @@
 """The answer about learning: is it fully trained, and what would more steps bring."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import (
     diverged,
     has_settled,
+    is_below_one_epoch,
     is_doubtful_start,
     loss_trend,
     measures,
@@ -24,6 +26,7 @@ _MORE = 0.1
 _LEAST_GAIN = 0.25
 """Of the noise: a slope that brings less with 10 % more steps is not worth going on for."""
 _FEW_POINTS = 5
+_EPOCHS_TO_TRY = 3
 
 
 def trained(facts: Facts) -> Answer:
@@ -42,8 +45,8 @@ def trained(facts: Facts) -> Answer:
         QUESTIONS["trained"],
         " ".join(filter(None, [sentence, told])),
         figures | target,
-        "the slope of the last third of the curve (median of all pairwise slopes) against the "
-        "scatter around it",
+        f"{'' if facts.data.epochs is None else 'epochs; '}the slope of the last third of the "
+        "curve (the median of all pairwise slopes) compared with the noise around it",
         "" if state == "diverged" else _what_is_missing(facts, score, loss),
         _train_on(facts, state),
     )
@@ -60,17 +63,36 @@ def _state(facts: Facts, score: Trend | None, loss: Trend | None) -> tuple[str, 
         return _state_without_loss(facts)
     if problem := diverged(facts.learning):
         return "diverged", f"No: {problem}."
-    if score is not None:
+    if is_below_one_epoch(facts):
+        return "untrained", _not_one_epoch(facts, loss)
+    if score is not None and not (score.is_doubtful and loss is not None and loss.falls):
         state, text = _by_score(facts, score)
     elif loss is not None:
         state, text = _by_loss(facts, loss)
     else:
-        state, text = "unknown", f"Unclear: {count_of(facts.step, 'step')} show no trend."
+        state, text = "unknown", f"Unclear: {count_of(facts.step, 'step')} are too few for a trend."
     text += _after_the_fall(facts, state)
     short = _stopped_short(facts)
     if short and state in ("improving", "unclear", "unknown"):
         return state, f"No: it {short} {text}"
     return state, f"{text} It {short}" if short else text + _how_far(facts)
+
+
+def _not_one_epoch(facts: Facts, loss: Trend | None) -> str:
+    """Whatever its curves do: a part of the data was never seen."""
+    epochs, by = facts.data.epochs or 0.0, facts.learning.best_by
+    text = (
+        f"Not trained yet: in {count_of(facts.step, 'step')} it saw {percent(epochs)} of the "
+        f"training data, less than one epoch"
+    )
+    losses, scores = facts.learning.loss, series(facts.learning.scores, by)
+    if len(losses) > 1:
+        text += f"; training loss went from {losses.values[0]:.4g} to {losses.values[-1]:.4g}"
+        text += " and still falls" if loss is not None and loss.falls else ""
+    if len(scores):
+        text += f"; the best {by} is {scores.values.max():.4g}"
+    short = _stopped_short(facts)
+    return f"{text}. It {short}" if short else f"{text}."
 
 
 def _state_without_loss(facts: Facts) -> tuple[str, str]:
@@ -87,8 +109,8 @@ def _after_the_fall(facts: Facts, state: str) -> str:
     if state != "improving" or not has_settled(facts):
         return ""
     return (
-        " But the rate has come down to nearly nothing, so going on brings less than that; a run "
-        "with a longer schedule may bring more."
+        " But the learning rate is almost zero by now, so going on brings less than that; a new "
+        "run with a longer schedule may bring more."
     )
 
 
@@ -123,11 +145,11 @@ def _by_score(facts: Facts, found: Trend) -> tuple[str, str]:
         f"{found.last_step:,.0f}) {by}"
     )
     likely = (
-        f"a further 10 % of steps ({more:,}) would likely bring {signed(gain)} "
-        f"(give or take {error:.4f})"
+        f"10 % more steps ({more:,}) would probably change it by {signed(gain)} "
+        f"(plus or minus {error:.4f})"
     )
     if found.rises and gain > _LEAST_GAIN * found.noise:
-        return "improving", f"Not yet: {where} still rose, to {found.level:.4f}; {likely}."
+        return "improving", f"Not yet: {where} was still rising, to {found.level:.4f}; {likely}."
     if found.falls:
         return "worsening", (
             f"It was trained too long: {where} fell to {found.level:.4f}; {likely}."
@@ -135,8 +157,8 @@ def _by_score(facts: Facts, found: Trend) -> tuple[str, str]:
     if found.is_doubtful:
         way = "rose" if found.slope > 0 else "fell"
         return "unclear", (
-            f"Unclear: {where} {way}, but scatters too much for so few points (noise "
-            f"{found.noise:.4f}); {likely}."
+            f"Unclear: {where} {way}, but the noise ({found.noise:.4f}) is too large for so few "
+            f"points; {likely}."
         )
     return "plateaued", (
         f"Yes, as far as this recipe goes: {where} stayed at {found.level:.4f} within its noise "
@@ -146,15 +168,22 @@ def _by_score(facts: Facts, found: Trend) -> tuple[str, str]:
 
 def _by_loss(facts: Facts, found: Trend) -> tuple[str, str]:
     gain = found.gain(max(round(_MORE * facts.step), 1))
-    text = "By the training loss alone, as there are too few evaluations: "
+    text = f"By the training loss alone, because {_why_not_by_score(facts)}: "
     if found.falls:
         return "improving", (
-            f"{text}not yet, it still falls; a further 10 % of steps would likely bring "
+            f"{text}not yet, it still falls; 10 % more steps would probably change it by "
             f"{signed(gain)}."
         )
     if found.is_doubtful:
-        return "unclear", f"{text}unclear, it scatters too much (at {format_number(found.level)})."
+        level = format_number(found.level)
+        return "unclear", f"{text}unclear, its noise is too large (at {level})."
     return "plateaued", f"{text}it has stopped falling, at {format_number(found.level)}."
+
+
+def _why_not_by_score(facts: Facts) -> str:
+    is_known = _believed_score_trend(facts) is not None
+    name = facts.learning.best_by
+    return f"the noise of {name} is too large" if is_known else "there are too few evaluations"
 
 
 def _trend_figures(name: str, found: Trend | None, step: int) -> dict[str, Any]:
@@ -260,8 +289,8 @@ def _what_is_missing(facts: Facts, score: Trend | None, loss: Trend | None) -> s
 def _train_on(facts: Facts, state: str) -> str:
     if not facts.is_own:
         return ""
-    if state == "improving" and has_settled(facts):
-        return f"a longer schedule: {again(facts.run, f'steps={round(1.5 * facts.step)}')}"
+    if state == "untrained" or (state == "improving" and has_settled(facts)):
+        return _longer(facts)
     if state == "improving":
         steps = max(facts.steps_wanted or 0, round(1.1 * facts.step))
         steps = steps if steps > facts.step else round(1.1 * facts.step)
@@ -269,7 +298,15 @@ def _train_on(facts: Facts, state: str) -> str:
     if state == "diverged":
         rate = (facts.settings.get("schedule") or {}).get("rate")
         lower = f"schedule.rate={rate / 2:g}" if isinstance(rate, int | float) else "schedule.rate"
-        return f"halve the rate: {again(facts.run, lower)}"
+        return f"halve the learning rate: {again(facts.run, lower)}"
     if state == "worsening":
         return f"use the best checkpoint: paceline evaluate {facts.run} --checkpoint best"
     return ""
+
+
+def _longer(facts: Facts) -> str:
+    """A new run, because the schedule of this one was made for so few steps."""
+    if not is_below_one_epoch(facts):
+        return f"a longer schedule: {again(facts.run, f'steps={round(1.5 * facts.step)}')}"
+    steps = math.ceil(_EPOCHS_TO_TRY * facts.step / (facts.data.epochs or 1.0))
+    return f"train for about {_EPOCHS_TO_TRY} epochs: {again(facts.run, f'steps={steps}')}"

@@ -5,7 +5,7 @@ from typing import Any
 from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.answers.words import again, go_on
-from paceline.report.facts.busyness import own_cpu_share, utilisation
+from paceline.report.facts.busyness import utilisation
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import diverged
 from paceline.report.facts.network import predicted_per_step
@@ -29,7 +29,7 @@ def verdict(facts: Facts) -> Answer:
         sentence(found) + _loader(facts),
         figures,
         f"a bottleneck is what would save at least {percent(LEAST_SHARE)} of the {found.whole} if "
-        "it took no time; waiting for one late process is told apart from the network",
+        "it took no time; waiting for a straggler (one slow process) is not counted as network",
         _missing(found),
         remedy(facts),
     )
@@ -42,12 +42,12 @@ def sentence(found: Verdict) -> str:
     if found.word == NETWORK:
         return f"Network: {share} is communication{_hidden(found)}."
     if found.word == CHECKPOINT:
-        return f"Checkpoint: {share} is standing still for saves."
+        return f"Checkpoint: for {share} it stood still while checkpoints were saved."
     if found.word == STRAGGLER and late is not None:
         return f"Straggler: {share} is lost to {_who(late)}."
     if found.word == COMPUTE:
         work = "forward, backward and update" if found.whole == "loop" else "not waiting"
-        return f"Compute: {share} is {work}; nothing else takes a quarter."
+        return f"Compute: {share} is {work}; nothing else takes a quarter of it."
     known = [f"{name} {percent(part)}" for name, part in found.shares.items()]
     told = f"; known is {', '.join(known)} of the step" if found.lacking and known else ""
     return f"Unclear: {found.why_unclear}{told}."
@@ -55,14 +55,16 @@ def sentence(found: Verdict) -> str:
 
 def _hidden(found: Verdict) -> str:
     is_measured = found.whole == "loop"
-    return " that compute did not hide" if is_measured else ", if compute hid none of it"
+    return (
+        " that did not overlap with compute" if is_measured else ", if none overlaps with compute"
+    )
 
 
 def _who(late: Straggler) -> str:
     host = f" on {late.host}" if late.host else ""
     return (
-        f"rank {late.rank}{host}: the others wait {format_seconds(late.seconds_per_step)} a step "
-        f"for it, and its extra time lies in {late.phase} "
+        f"rank {late.rank}{host}: in each step the others wait "
+        f"{format_seconds(late.seconds_per_step)} for it, and it is slower in {late.phase} "
         f"({format_seconds(late.extra_seconds)} a step more than the others)"
     )
 
@@ -74,7 +76,7 @@ def _loader(facts: Facts) -> str:
     workers = facts.printed.get("workers")
     had = f" `workers` was {workers}." if workers else ""
     faster = 1 / max(1 - facts.verdict.share, 0.01)
-    return f"{had} A loader {faster:.0f} times as fast would hide it."
+    return f"{had} A loader {faster:.0f} times as fast would keep up."
 
 
 def _missing(found: Verdict) -> str:
@@ -118,7 +120,7 @@ def _faster_input(facts: Facts) -> str:
             "(`input.workers=8` sets them)"
         )
     if isinstance(settings, dict) and "workers" in settings:
-        now = facts.begin.get("loader_workers") or settings.get("workers") or 2
+        now = facts.loader_workers or settings.get("workers") or 2
         more = again(facts.run, f"input.workers={max(2 * int(now), 2)}")
         return f"more workers that decode ahead: {more}"
     workload = facts.settings.get("workload")
@@ -140,7 +142,8 @@ def _less_traffic(facts: Facts) -> str:
     size = batch.get(name)
     larger = f"batch.{name}={2 * size}" if isinstance(size, int) else "batch.global=..."
     return (
-        f"more work per exchange: {again(facts.run, larger)}; "
+        f"a larger batch, so that gradients are exchanged less often: "
+        f"{again(facts.run, larger)}; "
         "measure the links: paceline hosts check"
     )
 
@@ -151,7 +154,7 @@ def _fast_enough(facts: Facts) -> str:
         return ""
     rest = max(found.without_network_seconds, 0.05 * found.step_seconds)
     enough = format_bits(8 * sent / (_HARDLY_FELT * rest))
-    return f" (from {enough} on it would hardly be felt; `paceline hosts check` measures it)"
+    return f" (from {enough} on it would hardly matter; `paceline hosts check` measures it)"
 
 
 def _faster_compute(facts: Facts) -> str:
@@ -159,10 +162,13 @@ def _faster_compute(facts: Facts) -> str:
         return ""  # nobody wants that faster
     if not facts.is_own:
         return "a faster device, a smaller model, or lower precision (`precision=bf16`)"
-    busy, own = utilisation(facts), own_cpu_share(facts)
+    busy, own = utilisation(facts), facts.world.own_cpu_share
     if own is not None and busy[1] == "cores" and busy[0] - own > _MUCH_OTHER_LOAD:
-        return f"other programs took {percent(busy[0] - own)} of the cores: give it its own machine"
+        return (
+            f"other programs used {percent(busy[0] - own)} of the cores: stop them, or train on a "
+            "machine of its own"
+        )
     on_cuda = str(facts.begin.get("device", "")).startswith("cuda")
     if on_cuda and facts.settings.get("precision") == "fp32":
-        return f"lighter arithmetic: {again(facts.run, 'precision=bf16')}"
+        return f"lower precision: {again(facts.run, 'precision=bf16')}"
     return f"more machines: {again(facts.run, '--hosts hosts.yaml')}"

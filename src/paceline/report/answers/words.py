@@ -4,14 +4,19 @@ import re
 from pathlib import Path
 
 HOW_PHASES = (
-    "the mean over all processes of what each booked to the phase, as a share of the loop "
-    "(input, compute, network, optimizer, checkpoint)"
+    "the time that each process spent in the phase, averaged over all processes, as a share of the "
+    "loop (input, compute, network, optimizer, checkpoint)"
 )
 GIVE_LINK = "the speed of the link between the hosts: give it, e.g. `--link 1Gbit`"
 
 
 def signed(value: float, digits: str = ".4f") -> str:
     return f"{value:+{digits}}"
+
+
+def format_money(amount: float) -> str:
+    """Cents, or two digits that matter of less than ten of them."""
+    return f"{amount:.2f}" if amount >= 0.1 or not amount else f"{amount:.2g}"
 
 
 def times_as_fast(before: float, after: float) -> str:

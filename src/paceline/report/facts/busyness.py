@@ -25,14 +25,6 @@ def utilisation(facts: Facts) -> tuple[float, str]:
     return (sum(cores) / len(cores), "cores") if cores else (math.nan, "devices")
 
 
-def own_cpu_share(facts: Facts) -> float | None:
-    """Of the time of all cores, what the run's own processes took."""
-    cores, wall, spent = facts.environment.get("num_cores"), facts.wall_seconds, facts.world
-    if not isinstance(cores, int) or not wall or not spent.cpu_seconds:
-        return None
-    return spent.cpu_seconds / (wall * cores * (spent.num_hosts or 1))
-
-
 def longest_wait(facts: Facts) -> tuple[str, float] | None:
     """What a step waits for most, and the share: so long nothing was computed."""
     names = {INPUT: "input", NETWORK: "the network"}

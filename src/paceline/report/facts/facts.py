@@ -76,7 +76,9 @@ class Score:
 @dataclass(frozen=True)
 class Learning:
     loss: Points = field(default_factory=Points)
-    """Of training, as it trains."""
+    """Of training, as it trains: means over the steps of a line."""
+    loss_by_step: Points = field(default_factory=Points)
+    """Of every single step, where that was recorded."""
     not_finite_from: int | None = None
     """The step from which on the loss is not a number."""
     not_finite_at: int | None = None
@@ -94,10 +96,28 @@ class Learning:
 
 
 @dataclass(frozen=True)
+class Seam:
+    """Where a run went on with another schedule."""
+
+    last_step: int
+    next_step: int
+    """The next of which the rate is known."""
+    rate_before: float
+    rate_after: float
+    steps_before: int | None = None
+    steps_after: int | None = None
+    """How many steps each part of the run was to have, where that was recorded."""
+
+
+@dataclass(frozen=True)
 class Rate:
     schedule: ScheduleSettings | None = None
     scale: float = 1.0
     logged: Points = field(default_factory=Points)
+    """What training used, of every step or of the last one of each line."""
+    seams: tuple[Seam, ...] = ()
+    odd_steps: tuple[int, int] | None = None
+    """The first and the last step whose rate is not the formula's, though no seam explains it."""
     policy: str = ""
     """What is said of the policy where `schedule` has no such form."""
     how: str = "the recipe's formula, which training follows step by step"
@@ -118,11 +138,31 @@ class CheckpointContents:
 
 
 @dataclass(frozen=True)
+class Save:
+    """What one save took from the loop while training went on."""
+
+    copy_seconds: float
+    wait_seconds: float
+    """For the save before, which was not written yet."""
+    write_seconds: float
+    slowed_seconds: float | None
+    """What the steps beside the writing thread took longer than others; None if not known."""
+
+    @property
+    def cost_seconds(self) -> float:
+        return self.copy_seconds + self.wait_seconds + (self.slowed_seconds or 0.0)
+
+
+@dataclass(frozen=True)
 class CheckpointCost:
-    num_saves: int
-    num_failed: int
-    stall_seconds: float
-    background_seconds: float
+    num_saves: int = 0
+    num_failed: int = 0
+    stall_seconds: float = 0.0
+    background_seconds: float = 0.0
+    end_seconds: float = 0.0
+    """Of the stall: waiting, after the last step, until the last save was written."""
+    saves: tuple[Save, ...] = ()
+    """Those after which training went on, where the record tells them apart."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +170,22 @@ class Saving:
     """Checkpoints: what one holds and what saving cost, or what is said of them beforehand."""
 
     newest: CheckpointContents | None = None
-    cost: CheckpointCost = field(default_factory=lambda: CheckpointCost(0, 0, 0.0, 0.0))
+    cost: CheckpointCost = field(default_factory=CheckpointCost)
     every_steps: int | None = None
     predicted_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class GivenData:
+    """The training split in the form in which the user gave it."""
+
+    num_bytes: float
+    form: str
+    """What the bytes are, e.g. 'text'."""
+    num_lines: int | None = None
+    """Of text, on each side."""
+    bytes_by_part: dict[str, int] = field(default_factory=dict)
+    """E.g. of each language."""
 
 
 @dataclass(frozen=True)
@@ -144,12 +197,16 @@ class DataCard:
     """What is counted, e.g. 'pictures'."""
     num_by_split: dict[str, int]
     total_bytes: float
+    """All splits as they are stored."""
     is_stand_in: bool
     is_other: bool
     """Its fingerprint is not the one that the run was trained with."""
     fingerprint: str = ""
     train_counts: dict[str, int] = field(default_factory=dict)
     """Everything that is counted of the training split, e.g. 'target tokens'."""
+    train_bytes: float | None = None
+    """Of the training split alone, as it is stored."""
+    given: GivenData | None = None
 
 
 @dataclass(frozen=True)
@@ -210,6 +267,8 @@ class World:
     """Where the number is from, if it was not recorded."""
     num_hosts: int | None = None
     host_names: tuple[str, ...] = ()
+    machines: frozenset[str] = frozenset()
+    """What tells machines apart, also where several hosts are namespaces of one."""
     device_names: tuple[str, ...] = ()
     hosts: list[HostUse] = field(default_factory=list)
     """What each did, by its probes."""
@@ -217,6 +276,11 @@ class World:
     """How the ranks spent their steps, side by side."""
     cpu_seconds: float = 0.0
     """Of all processes."""
+    step_cpu_seconds: float = 0.0
+    """Of all processes, without start-up."""
+    own_cpu_share: float | None = None
+    """Of the time of all cores of the machines, what the run's processes took while it stepped;
+    None where that is not known, e.g. which hosts share a machine."""
     main_cpu_seconds: float = 0.0
     """Of the first process alone, where that is all that is known."""
     peak_flops: float | None = None
@@ -247,6 +311,8 @@ class Facts:
     begin: dict[str, Any] = field(default_factory=dict)
     """What the last attempt said of itself."""
     num_parameters: int | None = None
+    loader_workers: int | None = None
+    """Threads of each process that read ahead, as many as it had in the end."""
     loader_note: str = ""
     warnings: list[str] = field(default_factory=list)
     options: Options = field(default_factory=Options)

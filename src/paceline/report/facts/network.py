@@ -4,7 +4,7 @@ import math
 
 from paceline.report.facts.facts import Facts
 
-_LOOPBACK = "lo"
+LOOPBACK = "lo"
 
 
 def link_of(facts: Facts) -> float | None:
@@ -17,7 +17,7 @@ def link_of(facts: Facts) -> float | None:
 
 def _is_loopback(facts: Facts) -> bool:
     hosts = facts.world.hosts
-    return bool(hosts) and all(use.interface == _LOOPBACK for use in hosts)
+    return bool(hosts) and all(use.interface == LOOPBACK for use in hosts)
 
 
 def sent_per_step(facts: Facts) -> float | None:

@@ -2,11 +2,19 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from paceline.errors import UserError
 from paceline.record import checkpoints as stored
+from paceline.record.columns import StepColumns
+from paceline.record.events import Event
 from paceline.record.schema import CHECKPOINT, RunDirectory
 from paceline.record.story import Story
-from paceline.report.facts.facts import CheckpointContents, CheckpointCost
+from paceline.report.facts.facts import CheckpointContents, CheckpointCost, Save
+from paceline.report.facts.trend import Numbers
+
+_LEAST_APART = 5
+"""Steps beside which nothing was written, before the others are compared with them."""
 
 _PARTS = {
     stored.WEIGHTS: "weights",
@@ -15,15 +23,50 @@ _PARTS = {
 }
 
 
-def checkpoint_cost(story: Story) -> CheckpointCost:
+def checkpoint_cost(story: Story, rows: StepColumns) -> CheckpointCost:
     saves = story.of_kind("checkpoint")
     failed = [event for event in story.of_kind("warning") if event.get("failed_save")]
+    ends = story.of_kind("end")
     return CheckpointCost(
         num_saves=len(saves),
         num_failed=len(failed),
         stall_seconds=story.phases.get(CHECKPOINT, 0.0),
         background_seconds=sum(event.get("write_seconds", 0.0) for event in saves),
+        end_seconds=sum(event.get("phases", {}).get(CHECKPOINT, 0.0) for event in ends),
+        saves=_saves_on_the_way(saves, rows),
     )
+
+
+def _saves_on_the_way(saves: list[Event], rows: StepColumns) -> tuple[Save, ...]:
+    """Those after which the same attempt did a step, so that they took something from it."""
+    attempts = np.repeat(rows["attempt"], rows["num_step_seconds"].astype(int))
+    steps, seconds = rows.step_numbers(), rows.step_seconds.astype(np.float64)
+    after = [(attempts == save["attempt"]) & (steps > save["step"]) for save in saves]
+    told = [
+        (save, own)
+        for save, own in zip(saves, after, strict=True)
+        if own.any() and "copy_seconds" in save
+    ]
+    beside = [own & (steps <= save.get("until_step", 0)) for save, own in told]
+    apart = seconds[~np.logical_or.reduce(beside)] if beside else seconds
+    usual = float(apart.mean()) if len(apart) >= _LEAST_APART else None
+    return tuple(
+        Save(
+            copy_seconds=save["copy_seconds"],
+            wait_seconds=save.get("wait_seconds", 0.0),
+            write_seconds=save.get("write_seconds", 0.0),
+            slowed_seconds=_slowed(seconds[own], usual, save.get("write_seconds", 0.0)),
+        )
+        for (save, _), own in zip(told, beside, strict=True)
+    )
+
+
+def _slowed(beside: Numbers, usual: float | None, write_seconds: float) -> float | None:
+    """In all the steps beside a write. It cannot be more than the write took: what steps vary by
+    besides is not its doing."""
+    if usual is None:
+        return None
+    return float(np.clip((beside - usual).sum(), -write_seconds, write_seconds))
 
 
 def newest_contents(run: RunDirectory) -> tuple[CheckpointContents | None, list[str]]:

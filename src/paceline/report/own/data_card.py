@@ -7,7 +7,7 @@ from paceline.data.card import read_card
 from paceline.data.places import data_directory
 from paceline.errors import UserError
 from paceline.record import checkpoints as stored
-from paceline.report.facts.facts import CheckpointContents, DataCard
+from paceline.report.facts.facts import CheckpointContents, DataCard, GivenData
 
 
 def data_card(named: Any, held: CheckpointContents | None) -> DataCard | None:
@@ -26,11 +26,41 @@ def data_card(named: Any, held: CheckpointContents | None) -> DataCard | None:
             is_other=trained_with(held) not in (None, card.get("fingerprint")),
             fingerprint=str(card.get("fingerprint") or ""),
             train_counts=splits.get("train", {}),
+            train_bytes=_train_bytes(card),
+            given=_given(card),
         )
     except (UserError, OSError, RuntimeError, LookupError, TypeError, ValueError, AttributeError):
         return None  # cards belong to workloads, and a report does not fail over one
     except StopIteration:
         return None
+
+
+def _train_bytes(card: dict[str, Any]) -> float | None:
+    """As stored; older cards tell it file by file."""
+    stored = card["splits"].get("train", {}).get("stored_bytes")
+    if isinstance(stored, int):
+        return stored
+    arrays = card.get("arrays")
+    files = arrays.items() if isinstance(arrays, dict) else ()
+    # A directory of pictures that stayed where they were stores no more than their index.
+    if card.get("pictures_in") or card.get("layout") == "folders":
+        return None
+    sizes = [int(file["bytes"]) for name, file in files if name.startswith(("train-", "train."))]
+    return sum(sizes) or None
+
+
+def _given(card: dict[str, Any]) -> GivenData | None:
+    """As the user gave it; older cards tell it of text alone, by corpus."""
+    given = card["splits"].get("train", {}).get("given")
+    if isinstance(given, dict):
+        lines, parts = given.get("num_lines"), given.get("bytes_by_part", {})
+        return GivenData(float(given["bytes"]), str(given["form"]), lines, dict(parts))
+    corpora = card.get("corpora")
+    ours = [c for c in corpora if c["split"] == "train"] if isinstance(corpora, list) else []
+    if not ours:
+        return None
+    num_bytes = 1e6 * sum(float(corpus["text_mb"]) for corpus in ours)
+    return GivenData(num_bytes, "text", sum(int(corpus["num_lines"]) for corpus in ours))
 
 
 def _counts(split: dict[str, Any]) -> dict[str, int]:

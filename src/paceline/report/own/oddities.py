@@ -6,7 +6,9 @@ from typing import Any
 from paceline.record.columns import RankRecord
 from paceline.record.events import Event
 from paceline.record.story import LongStory, Story
-from paceline.units import format_seconds
+from paceline.units import count_of, format_seconds
+
+_MOST_DIFFERENCE = 0.01
 
 
 def warnings_of(
@@ -42,16 +44,37 @@ def _odd(records: list[RankRecord], long: LongStory, begin: dict[str, Any]) -> l
         named = ", ".join(str(rank) for rank in missing[:8])
         found.append(
             f"no events of {'rank' if len(missing) == 1 else 'ranks'} {named}: "
-            "what they did and who waited for them is not known"
+            "what they did, and who waited for them, is not known"
         )
     for jump in long.jumps[:3]:
         way = "forward" if jump.seconds > 0 else "back"
         found.append(
-            f"before step {jump.step:,} the clock on the wall went "
-            f"{format_seconds(abs(jump.seconds))} {way} at once "
-            "(it was set, or the machine slept); that is not counted"
+            f"before step {jump.step:,} the system clock jumped "
+            f"{format_seconds(abs(jump.seconds))} {way} "
+            "(it was set, or the machine slept); that time is not counted"
         )
-    return found + _overlaps(long.story)
+    return found + _overlaps(long.story) + _sums_that_differ(long)
+
+
+def _sums_that_differ(long: LongStory) -> list[str]:
+    """What agrees if the record is whole: steps with their numbers, phases with the wall time."""
+    found, story = [], long.story
+    begins, rows = story.of_kind("begin"), long.kept
+    if begins and len(rows):
+        wanted = int(rows["step"].max()) - min(int(event["step"]) for event in begins)
+        missing = wanted - int(rows.total("num_steps"))
+        if missing > 0:
+            found.append(
+                f"{missing:,} of {count_of(wanted, 'step')} are not in the record: sums of times, "
+                "losses and bytes are without them"
+            )
+    booked, wall = sum(story.phases.values()), story.wall_seconds
+    if abs(booked - wall) > _MOST_DIFFERENCE * max(wall, 1.0):
+        found.append(
+            f"the phases add up to {format_seconds(booked)}, but the wall time is "
+            f"{format_seconds(wall)}"
+        )
+    return found
 
 
 def _overlaps(story: Story) -> list[str]:

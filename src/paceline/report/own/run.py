@@ -18,7 +18,6 @@ from paceline.report.facts.facts import (
     Facts,
     Learning,
     Options,
-    Rate,
     Saving,
     Score,
     TrainingSet,
@@ -27,12 +26,13 @@ from paceline.report.facts.facts import (
 from paceline.report.facts.trend import Points
 from paceline.report.facts.verdict import judge
 from paceline.report.facts.world_times import WorldTimes, world_times
+from paceline.report.own.busyness import cpu_seconds_in_steps, own_cpu_share
 from paceline.report.own.checkpoint import checkpoint_cost, newest_contents
 from paceline.report.own.data_card import data_card
 from paceline.report.own.hosts import read_hosts
 from paceline.report.own.oddities import warnings_of
+from paceline.report.own.rate import recorded_rate
 from paceline.report.own.step_times import step_times
-from paceline.schedule import ScheduleSettings, batch_scale
 
 _BYTES_OF_OTHER_RANKS = 8 << 20
 """Read of the files of all ranks but the first, in all; what is more is read in windows."""
@@ -63,12 +63,13 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         environment=environment,
         begin=begin,
         num_parameters=begin.get("num_parameters"),
+        loader_workers=_loader_workers(story, begin),
         loader_note=_loader_note(story),
         warnings=[*warnings_of(launcher, records, long, begin), *damages],
         options=options or Options(),
         wall_seconds=story.wall_seconds,
-        wall_how="every process books each moment to one phase by a clock that nobody can set; "
-        "the first process is told here",
+        wall_how="a steady clock in each process, which setting the time of day does not change; "
+        "every moment counts for exactly one phase; these are the figures of the first process",
         booked=booked_by_purpose(story.phases),
         phases=story.phases,
         attempts=story.attempts,
@@ -78,9 +79,11 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         rows=long.kept,
         world=world,
         learning=_learning(run, story, long.kept, begin),
-        rate=_rate(settings, long.kept, global_batch(settings, begin)),
+        rate=recorded_rate(
+            settings, long.kept, story.of_kind("begin"), global_batch(settings, begin)
+        ),
         data=_training_set(settings, long.kept, newest, begin),
-        saving=_saving(settings, story, newest),
+        saving=_saving(settings, story, newest, long.kept),
         verdict=judge(times, int(long.kept.total("num_steps"))),
     )
 
@@ -98,9 +101,12 @@ def _world(
     return World(
         size=int(begin.get("world_size") or environment.get("world_size") or 1),
         num_hosts=int(begin.get("num_hosts") or len(named) or 1),
+        machines=frozenset(str(record.facts.get("machine", "")) for record in records) - {""},
         hosts=read_hosts(run, first_steps),
         times=times,
         cpu_seconds=sum(_cpu_seconds(record, records[0]) for record in records),
+        step_cpu_seconds=sum(cpu_seconds_in_steps(record, records[0]) for record in records),
+        own_cpu_share=own_cpu_share(records, environment),
         peak_flops=_sum_of_known([record.facts.get("peak_flops") for record in records]),
         gradient_bytes=_reduced_per_step(long.kept, begin),
     )
@@ -126,6 +132,7 @@ def _learning(
     is_lost = len(rows) > 0 and not known[-1]
     return Learning(
         loss=Points(rows["step"], rows["loss"]),
+        loss_by_step=_loss_by_step(rows),
         not_finite_from=int(rows["step"][last_known + 1]) if is_lost else None,
         not_finite_at=int(broken[0]) if len(broken) else None,
         scores=[score for score in scores if score.split != "train"],
@@ -136,6 +143,14 @@ def _learning(
     )
 
 
+def _loss_by_step(rows: StepColumns) -> Points:
+    """Nothing unless every line tells it: half a curve of steps, half of means, misleads."""
+    known = ~np.isnan(rows.step_losses)
+    num_known = int(known.sum())
+    is_whole = num_known and np.isfinite(rows["loss"]).all() and known.all()
+    return Points(rows.step_numbers(), rows.step_losses) if is_whole else Points()
+
+
 def _stopped_because(story: Story) -> str:
     last = max((attempt.number for attempt in story.attempts), default=0)
     for event in story.of_kind("warning"):
@@ -144,18 +159,19 @@ def _stopped_because(story: Story) -> str:
     return ""
 
 
+def _loader_workers(story: Story, begin: dict[str, Any]) -> int | None:
+    """An attempt begins with a guess; what it found is told later."""
+    last = max((attempt.number for attempt in story.attempts), default=0)
+    found = [
+        event.get("loader_workers") for event in story.of_kind("input") if event["attempt"] == last
+    ]
+    known = [number for number in [begin.get("loader_workers"), *found] if number is not None]
+    return int(known[-1]) if known else None
+
+
 def _loader_note(story: Story) -> str:
     chosen = story.of_kind("input")
     return str(chosen[-1].get("text") or "") if chosen else ""
-
-
-def _rate(settings: dict[str, Any], rows: StepColumns, batch: int | None) -> Rate:
-    logged = Points(rows["step"], rows["rate"])
-    try:
-        schedule = ScheduleSettings.model_validate(settings.get("schedule", {}))
-    except ValueError:
-        return Rate(logged=logged)
-    return Rate(schedule, batch_scale(schedule, batch) if batch else 1.0, logged)
 
 
 def global_batch(settings: dict[str, Any], begin: dict[str, Any]) -> int | None:
@@ -180,9 +196,11 @@ def _training_set(
     )
 
 
-def _saving(settings: dict[str, Any], story: Story, newest: CheckpointContents | None) -> Saving:
+def _saving(
+    settings: dict[str, Any], story: Story, newest: CheckpointContents | None, rows: StepColumns
+) -> Saving:
     every = (settings.get("checkpoint") or {}).get("every_steps")
-    return Saving(newest, checkpoint_cost(story), every if isinstance(every, int) else None)
+    return Saving(newest, checkpoint_cost(story, rows), every if isinstance(every, int) else None)
 
 
 def _slowest_events(first: RankRecord, long: LongStory) -> list[Event]:
@@ -234,13 +252,9 @@ def _step(story: Story) -> int:
 
 
 def _cpu_seconds(record: RankRecord, first: RankRecord) -> float:
-    """Processor time of one process over all attempts, lost work included."""
+    """CPU time of one process over all attempts, lost work included."""
     others = sum(event.get("cpu_seconds") or 0.0 for event in record.events)
-    in_steps = record.steps.total("cpu_seconds")
-    num_read = record.steps.total("num_steps")
-    if record.share_read < 1 and num_read:
-        in_steps *= first.steps.total("num_steps") / num_read
-    return float(others + in_steps)
+    return float(others + cpu_seconds_in_steps(record, first))
 
 
 def _sum_of_known(values: list[Any]) -> float | None:

@@ -27,8 +27,8 @@ def step_times(rows: StepColumns, slowest: list[Event]) -> StepTimes | None:
         num_timings=len(seconds),
         units_per_second=rows.total("num_units") / total,
         slowest=_slowest(rows, slowest),
-        how="a clock around every step of the first process; evaluations and saves between steps "
-        "are not in it",
+        how="a clock around every step of the first process, without the evaluations and saves "
+        "between steps",
     )
 
 

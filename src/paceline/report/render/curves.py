@@ -7,8 +7,9 @@ import numpy as np
 from paceline.record.schema import EVALUATE, PHASES
 from paceline.report.answers.rate import planned_rates
 from paceline.report.comparison import RunCurve
-from paceline.report.facts.facts import Facts, Score
+from paceline.report.facts.facts import Facts, Learning, Score
 from paceline.report.facts.learning import measures, series
+from paceline.report.facts.network import LOOPBACK
 from paceline.report.facts.trend import Points, in_groups
 from paceline.report.facts.world_times import LOOP
 from paceline.report.render.style import phase_class
@@ -26,7 +27,7 @@ def _count(value: float) -> str:
     return f"{value / 1e3:g} k" if value >= 1e4 else f"{value:,.0f}"
 
 
-_STEP = Axis("step", _count)
+_STEP = Axis("step", _count, is_whole=True)
 
 
 def _seconds_axis(label: str, high: float) -> Axis:
@@ -76,8 +77,29 @@ def plots_of(facts: Facts) -> list[str]:
 
 
 def _line(name: str, points: Points, colour: int) -> Line:
-    steps, values = in_groups(points.steps, points.values, _MOST_POINTS)
-    return Line(name, steps, values, colour, has_dots=len(points) < _FEW_POINTS)
+    """Averages of neighbours; the first and the last point are as they are."""
+    if len(points) <= _MOST_POINTS:
+        return Line(name, points.steps, points.values, colour, has_dots=len(points) < _FEW_POINTS)
+    steps, values = in_groups(points.steps[1:-1], points.values[1:-1], _MOST_POINTS)
+    return Line(
+        name,
+        np.array([points.steps[0], *steps, points.steps[-1]]),
+        np.array([points.values[0], *values, points.values[-1]]),
+        colour,
+    )
+
+
+def _corners(name: str, points: Points, colour: int) -> Line:
+    """The lowest and the highest of neighbours, so that a peak keeps its step and its height."""
+    if len(points) <= _MOST_POINTS:
+        return _line(name, points, colour)
+    cuts = np.array_split(np.arange(len(points)), _MOST_POINTS // 2)
+    kept = {0, len(points) - 1}
+    for own in cuts:
+        values = points.values[own]
+        kept |= {int(own[np.argmin(values)]), int(own[np.argmax(values)])}
+    places = sorted(kept)
+    return Line(name, points.steps[places], points.values[places], colour)
 
 
 def _dotted(name: str, scores: list[Score], measure: str, colour: int) -> Line:
@@ -88,11 +110,16 @@ def _dotted(name: str, scores: list[Score], measure: str, colour: int) -> Line:
 def loss(facts: Facts) -> str:
     learning = facts.learning
     lines = [
-        _line("training loss, as it trains", learning.loss, 0),
+        _line("training loss, as it trains", _losses(learning), 0),
         _dotted("validation", learning.scores, "loss", 1),
         _dotted("training data, scored like validation", learning.train_scores, "loss", 2),
     ]
     return line_plot("Loss", _STEP, Axis("loss", _number), lines)
+
+
+def _losses(learning: Learning) -> Points:
+    """Step by step where that is known: the first steps are where most happens."""
+    return learning.loss_by_step if len(learning.loss_by_step) else learning.loss
 
 
 def score(facts: Facts) -> str:
@@ -124,7 +151,7 @@ def _top(line: Line) -> float:
 
 def rate(facts: Facts) -> str:
     axis = Axis("rate", lambda value: f"{value:.3g}", low=0.0)
-    lines = [_line("learning rate", facts.rate.logged, 3)]
+    lines = [_corners("learning rate", facts.rate.logged, 3)]
     schedule = facts.rate.schedule
     if schedule is not None and not len(facts.rate.logged):
         plan = planned_rates(facts, schedule)
@@ -171,6 +198,9 @@ def phases(facts: Facts) -> str:
 
 
 def traffic(facts: Facts) -> str:
+    """Nothing for one process, which sends nothing: what is on its interface is others'."""
+    if facts.world.size == 1:
+        return ""
     lines = [
         Line(f"{use.host} {way} ({use.interface})", 60 * use.series.hours, values, 2 * n + shift)
         for n, use in enumerate(facts.world.hosts[:4])
@@ -180,7 +210,9 @@ def traffic(facts: Facts) -> str:
         )
     ]
     highest = max((float(np.nanmax(line.ys)) for line in lines if line.ys.any()), default=0.0)
-    return line_plot("Traffic of each host", _MINUTES, _bytes_axis(highest), lines)
+    is_shared = any(use.interface == LOOPBACK for use in facts.world.hosts)
+    title = f"Traffic on {LOOPBACK}, of all programs" if is_shared else "Traffic of each host"
+    return line_plot(title, _MINUTES, _bytes_axis(highest), lines)
 
 
 def busy(facts: Facts) -> str:

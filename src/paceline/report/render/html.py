@@ -56,13 +56,15 @@ def render_comparison(compared: Comparison) -> str:
         + "</tr>"
         for row in rows
     )
-    told = "".join(f"<p>{escape(text)}</p>" for text in compared.sentences)
+    opening = "".join(f"<p><b>{escape(text)}</b></p>" for text in compared.opening)
+    told = "".join(f"<li>{escape(text)}</li>" for text in compared.sentences)
     title = " against ".join(compared.runs)
     plots = compared_loss(compared.curves) + compared_score(compared.curves)
     return page(
         escape(title),
-        f"<h1>{escape(title)}</h1><div class=verdict>{told}</div>{_tracks(compared)}"
+        f"<h1>{escape(title)}</h1><div class=verdict>{opening}</div>"
         f"<h2>Side by side</h2><div class=scroll><table><tr>{cells}</tr>{body}</table></div>"
+        f"<h2>What explains it</h2><ul>{told}</ul>{_tracks(compared)}"
         f"<h2>Curves</h2><div class=plots>{plots}</div>",
     )
 
@@ -159,10 +161,10 @@ def _phases(facts: Facts) -> str:
 
 
 def _phase_row(name: str, seconds: float, share: float) -> str:
-    bar = f'<span class="bar {phase_class(name)}" style="width:{8 * share:.2f}rem"></span>'
+    bar = f'<span class="bar {phase_class(name)}" style="width:{100 * share:.1f}%"></span>'
     return (
         f"<tr><td>{name}</td><td class=n>{seconds:,.1f}</td><td class=n>{100 * share:.1f} %</td>"
-        f'<td>{bar}</td><td class="soft what">{escape(PHASE_MEANING[name])}</td></tr>'
+        f'<td class=bars>{bar}</td><td class="soft what">{escape(PHASE_MEANING[name])}</td></tr>'
     )
 
 

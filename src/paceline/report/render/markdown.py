@@ -33,6 +33,7 @@ def render_comparison(compared: Comparison) -> str:
         [
             "# " + " against ".join(compared.runs),
             "",
+            *(line for text in compared.opening for line in (f"**{text}**", "")),
             *rows[:1],
             rule,
             *rows[1:],

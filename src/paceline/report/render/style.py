@@ -50,6 +50,7 @@ table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font
 td,th{padding:.28rem .6rem;border-bottom:1px solid var(--rule);text-align:left}
 td.n,th.n{text-align:right;white-space:nowrap}
 .bar{display:inline-block;height:.7rem;border-radius:2px;vertical-align:middle}
+td.bars{width:8rem;min-width:4rem}
 details{margin:.6rem 0}summary{cursor:pointer;color:var(--accent)}
 pre{overflow-x:auto;font-size:.8rem}
 .warning{border-left:.35rem solid var(--warn);padding:.2rem .7rem;margin:.4rem 0}

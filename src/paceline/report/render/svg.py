@@ -35,6 +35,12 @@ class Axis:
     low: float | None = None
     high: float | None = None
     """Where the axis begins and ends; None follows the data."""
+    is_whole: bool = False
+    """It counts things, so half of one is no tick."""
+
+    def ticks(self, low: float, high: float) -> list[float]:
+        found = nice_ticks(low, high)
+        return [tick for tick in found if float(tick).is_integer()] if self.is_whole else found
 
 
 @dataclass(frozen=True)
@@ -107,9 +113,10 @@ def _path(line: Line, frame: Frame) -> str:
 
 
 def _marks(line: Line, frame: Frame, x_axis: Axis, y_axis: Axis) -> str:
-    """Invisible discs (or dots) that carry the tooltips."""
+    """Invisible discs (or dots) that carry the tooltips; the lowest and the highest have one."""
     count = len(line.xs)
-    picked = np.unique(np.linspace(0, count - 1, min(count, _MOST_MARKS)).astype(int))
+    spread = np.linspace(0, count - 1, min(count, _MOST_MARKS)).astype(int)
+    picked = np.unique([*spread, np.argmin(line.ys), np.argmax(line.ys)])
     kind = f"dot c{line.colour}" if line.has_dots and count <= _MOST_MARKS else "touch"
     radius = 3.2 if kind != "touch" else 8
     return "".join(
@@ -122,14 +129,14 @@ def _marks(line: Line, frame: Frame, x_axis: Axis, y_axis: Axis) -> str:
 
 def _grid(frame: Frame, x_axis: Axis, y_axis: Axis) -> str:
     parts = []
-    for value in nice_ticks(frame.y_low, frame.y_high):
+    for value in y_axis.ticks(frame.y_low, frame.y_high):
         y = frame.y(value)
         parts.append(
             f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
             f'<text class="tick" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
             f"{escape(y_axis.shown(value))}</text>"
         )
-    for value in nice_ticks(frame.x_low, frame.x_high):
+    for value in x_axis.ticks(frame.x_low, frame.x_high):
         x = frame.x(value)
         parts.append(
             f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{HEIGHT - _BOTTOM}" '
@@ -182,7 +189,7 @@ def histogram(title: str, x_axis: Axis, values: Numbers, num_bins: int = 40) -> 
         for i in range(num_bins)
         if counts[i]
     )
-    grid = _grid(frame, x_axis, Axis("steps", lambda value: f"{value:,.0f}"))
+    grid = _grid(frame, x_axis, Axis("steps", lambda value: f"{value:,.0f}", is_whole=True))
     return _picture(title, grid + bars, [("steps", "b0")])
 
 

@@ -1,5 +1,6 @@
 """The report for a terminal."""
 
+import re
 from collections.abc import Iterable, Iterator
 from textwrap import wrap
 from typing import Any
@@ -15,6 +16,9 @@ from paceline.units import count_of, format_bytes, format_count, format_seconds,
 _MOST_WARNINGS = 5
 _WIDTH = 98
 _INDENT = "    "
+_NUMBER_AND_UNIT = re.compile(r"(\d) (?=(?:%|s|ms|µs|min|h|d|bytes?|[kMGT]B|[kMG]bit/s)\b|%)")
+_STAYS = "\0"
+"""A blank at which no line ends; `wrap` takes all blanks of Unicode for ends of words."""
 
 
 def render(facts: Facts) -> str:
@@ -50,8 +54,9 @@ def render_comparison(compared: Comparison) -> str:
         ).rstrip()
         for row in compared.table
     ]
+    opening = [line for text in compared.opening for line in _wrapped(text, "", "  ")]
     told = [line for text in compared.sentences for line in _wrapped(text, "- ", "  ")]
-    return "\n".join([*lines, "", *told]) + "\n"
+    return "\n".join([*opening, "", *lines, "", *told]).rstrip() + "\n"
 
 
 def _headline(facts: Facts) -> Iterator[str]:
@@ -142,14 +147,16 @@ def _answers(found: list[Answer]) -> Iterator[str]:
 
 
 def _wrapped(text: str, first: str, rest: str) -> list[str]:
-    return wrap(
-        text,
+    """A number stays on the line of its unit."""
+    lines = wrap(
+        _NUMBER_AND_UNIT.sub(f"\\1{_STAYS}", text),
         _WIDTH,
         initial_indent=first,
         subsequent_indent=rest,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace(_STAYS, " ") for line in lines]
 
 
 def _machine(facts: Facts) -> Iterator[str]:

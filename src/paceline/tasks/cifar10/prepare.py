@@ -32,6 +32,7 @@ from paceline.files import expand_home
 from paceline.tasks.cifar10 import standin as pictures
 from paceline.tasks.cifar10.files import (
     PICTURE_SHAPE,
+    RECORD_BYTES,
     Batch,
     Bytes,
     Published,
@@ -235,7 +236,10 @@ def _write_data(directory: Path, published: Published) -> dict[str, Any]:
     mean, std = _channel_statistics(batches["train"].pictures)
     return {
         "classes": list(published.classes),
-        "splits": {s: _count(batch, published.classes) for s, batch in batches.items()},
+        "splits": {
+            split: {**_count(batch, published.classes), **_sizes(directory, split, batch)}
+            for split, batch in batches.items()
+        },
         "channel_mean": mean,
         "channel_std": std,
         **_describe_arrays(directory),
@@ -287,6 +291,13 @@ def _count(batch: Batch, classes: tuple[str, ...]) -> dict[str, Any]:
     counts = np.bincount(batch.labels, minlength=len(classes))
     per_class = {name: int(count) for name, count in zip(classes, counts, strict=True)}
     return {"num_pictures": len(batch.labels), "num_per_class": per_class}
+
+
+def _sizes(directory: Path, split: str, batch: Batch) -> dict[str, Any]:
+    """Of one split: as its authors publish it, before compression, and as it is stored here."""
+    stored = sum(file.stat().st_size for file in directory.glob(f"{split}-*.npy"))
+    given = {"bytes": RECORD_BYTES * len(batch.labels), "form": "pixels and labels"}
+    return {"given": given, "stored_bytes": stored}
 
 
 def _channel_statistics(rows: Bytes) -> tuple[list[float], list[float]]:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.machine.cores import core_numbers
 from paceline.machine.interfaces import interface_used
-from paceline.machine.probe import HostProbe, host_names, this_place
+from paceline.machine.probe import HostProbe, host_names, this_machine, this_place
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
 from paceline.world import World
@@ -27,7 +28,15 @@ class Place:
     is_first_of_host: bool
 
     def facts(self) -> dict[str, Any]:
-        return {"host": self.host, "num_hosts": self.num_hosts, "interface": self.interface}
+        """`machine` and `cores` tell what else on the machine belongs to the run: hosts that are
+        namespaces see the load of each other's processes, but not the processes."""
+        return {
+            "host": self.host,
+            "num_hosts": self.num_hosts,
+            "interface": self.interface,
+            "machine": this_machine(),
+            "cores": core_numbers(),
+        }
 
 
 def find_place(world: World) -> Place:

@@ -29,6 +29,7 @@ class Recorder:
         self._slowest: dict[str, Any] = {}
         self._start_step()
         self._cpu_seconds = 0.0
+        self._last_step = 0
         self._board: Any = None
         self.line = ProgressLine(settings.show_seconds, unit) if world.is_first else None
         self._tensorboard = run.tensorboard
@@ -63,6 +64,7 @@ class Recorder:
             self._slowest = {"step": step, "seconds": seconds, "phases": phases}
         self._step_seconds.append(seconds)
         self._pending.append((step, rate, result))
+        self._last_step = step
 
     def _start_step(self) -> None:
         self._phases_before = self.clock.totals()
@@ -98,6 +100,9 @@ class Recorder:
             "reduced_bytes": measures.reduced_bytes,
             "slowest_step": self._slowest,
         }
+        if self._is_first:  # they are the same in all processes
+            fields["rates"] = [float(f"{rate:.9g}") for _, rate, _ in self._pending]
+            fields["losses"] = [float(f"{loss:.7g}") for loss in losses]
         if result.gradient_norm is not None:
             fields["gradient_norm"] = float(result.gradient_norm)
         self.events.write("steps", **fields)
@@ -105,7 +110,7 @@ class Recorder:
         self._show_steps(fields, total_steps)
 
     def _take_cpu_seconds(self) -> float:
-        """Processor time of this process since the last event: other tenants do not change it."""
+        """CPU time of this process since the last event, threads that spin while they wait too."""
         before, self._cpu_seconds = self._cpu_seconds, time.process_time()
         return round(self._cpu_seconds - before, 6)
 
@@ -152,7 +157,9 @@ class Recorder:
         self._start_step()
 
     def note(self, kind: str, **fields: Any) -> None:
-        """An event without phases; also called from the saver's thread."""
+        """An event without phases; also called from the saver's thread, after it has written."""
+        if kind == "checkpoint":
+            fields["until_step"] = max(self._last_step, fields["step"]) + 1
         self.events.write(kind, **fields)
         if kind == "warning" and self.line is not None:
             self.line.say(f"warning: {fields['text']}")

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from paceline.data.card import fingerprint, read_card
-from paceline.tasks.imagenet.preparation.pack import Work, described_files
+from paceline.tasks.imagenet.preparation.pack import FOLDER_OF, Work, described_files
 from paceline.tasks.imagenet.shards import SPLITS, WAYS, WORKLOAD, index_name
 from paceline.units import count_of, format_bytes
 
@@ -59,6 +59,7 @@ def _describe_split(work: Work, split: str, entries: list[dict[str, Any]]) -> di
     num_broken = sum(len(entry["broken"]) for entry in ours)
     return {
         "num_pictures": len(index),
+        **_sizes(work, split, ours),
         "num_read": len(index) + num_broken,
         "num_expected": work.source.expected_counts()[split],
         "num_broken": num_broken,
@@ -70,6 +71,18 @@ def _describe_split(work: Work, split: str, entries: list[dict[str, Any]]) -> di
         },
         "shards": sorted(path.name for path in work.new.glob(f"{split}-*.tar")),
     }
+
+
+def _sizes(work: Work, split: str, entries: list[dict[str, Any]]) -> dict[str, Any]:
+    """The pictures as they were given, where the whole journal tells, and as they are stored."""
+    given = [entry.get("given_bytes") for entry in entries]
+    sizes: dict[str, Any] = {}
+    if None not in given:
+        sizes["given"] = {"bytes": sum(given), "form": "pictures as files"}
+    if not work.in_place:
+        files = [*work.new.glob(f"{split}[-.]*"), *(work.new / FOLDER_OF[split]).rglob("*")]
+        sizes["stored_bytes"] = sum(path.stat().st_size for path in files if path.is_file())
+    return sizes
 
 
 def what_was_met(card: dict[str, Any]) -> list[str]:

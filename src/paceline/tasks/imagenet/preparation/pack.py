@@ -79,6 +79,8 @@ class Good:
     changes: tuple[str, ...]
     path: str
     """from the root of the tree"""
+    given_bytes: int
+    """of the picture as it was found"""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def _read_unit(work: Work, unit: Unit, journal: Journal, pool: ThreadPoolExecuto
     changes: Counter[str] = Counter()
     per_class: Counter[int] = Counter()
     broken: list[Broken] = []
+    given_bytes = 0
 
     def check(piece: Piece) -> Good | Broken:
         return _checked(work, unit, piece)
@@ -128,6 +131,7 @@ def _read_unit(work: Work, unit: Unit, journal: Journal, pool: ThreadPoolExecuto
             continue
         changes.update(result.changes)
         per_class[result.entry.label] += 1
+        given_bytes += result.given_bytes
         if work.layout == SHARDS:
             shard = shard_of(work.seed, unit.name, place, num_shards)
             record = bucket_record(result.entry, result.content)
@@ -139,6 +143,7 @@ def _read_unit(work: Work, unit: Unit, journal: Journal, pool: ThreadPoolExecuto
             "split": unit.split,
             "unit": unit.name,
             "num_per_class": dict(per_class),
+            "given_bytes": given_bytes,
             "changes": dict(changes),
             "broken": [[picture.name, picture.reason] for picture in broken],
         }
@@ -163,7 +168,7 @@ def _checked(work: Work, unit: Unit, piece: Piece) -> Good | Broken:
     elif work.layout == FOLDERS:
         _write_file(work.new / path, stored)
     keep = stored if work.layout == SHARDS else b""
-    return Good(entry, keep, picture.changes, path)
+    return Good(entry, keep, picture.changes, path, len(content))
 
 
 def _write_file(path: Path, content: bytes) -> None:

@@ -121,7 +121,7 @@ def fill(work: Work, origin: Origin, key: str) -> None:
     card = {
         **_describe_origin(work, origin, key),
         **_describe_training(training, counts, corpora),
-        **_describe_result(work, vocabulary),
+        **_describe_result(work, vocabulary, _given_text(work, training, corpora)),
     }
     write_card(work.new, card)
 
@@ -318,8 +318,32 @@ def _sum_dropped(counts: list[PieceCounts]) -> dict[str, int]:
     return {reason: sum(count.dropped[reason] for count in counts) for reason in REASONS}
 
 
-def _describe_result(work: Work, vocabulary: Vocabulary) -> dict[str, Any]:
+def _given_text(work: Work, training: _Training, corpora: list[Corpus]) -> dict[str, Any]:
+    """The training text as the user has it, before anything is dropped or compressed."""
+    ours = [corpus for corpus in corpora if corpus.split == nmt_sources.TRAIN]
+    return {
+        "bytes": training.num_bytes,
+        "form": "text",
+        "num_lines": training.num_lines,
+        "bytes_by_part": {
+            work.languages.source: sum(corpus.source.stat().st_size for corpus in ours),
+            work.languages.target: sum(corpus.target.stat().st_size for corpus in ours),
+        },
+    }
+
+
+def _describe_split(split: str, work: Work, arrays: dict[str, Any]) -> dict[str, Any]:
+    stored = [file["bytes"] for name, file in arrays.items() if name.startswith(f"{split}.")]
+    return {**split_counts(work.new, split), "stored_bytes": sum(stored)}
+
+
+def _describe_result(work: Work, vocabulary: Vocabulary, given: dict[str, Any]) -> dict[str, Any]:
     arrays = {file.name: describe_file(file) for file in sorted(work.new.iterdir())}
+    splits = {
+        split: _describe_split(split, work, arrays)
+        for split in SPLITS
+        if f"{split}.source.tokens.npy" in arrays
+    }
     return {
         "vocabulary": {
             "size": vocabulary.size,
@@ -329,11 +353,7 @@ def _describe_result(work: Work, vocabulary: Vocabulary) -> dict[str, Any]:
                 name: getattr(vocabulary, name) for name in ("pad_id", "bos_id", "eos_id", "unk_id")
             },
         },
-        "splits": {
-            split: split_counts(work.new, split)
-            for split in SPLITS
-            if f"{split}.source.tokens.npy" in arrays
-        },
+        "splits": {**splits, "train": {**splits["train"], "given": given}},
         "total_mb": round(sum(array["bytes"] for array in arrays.values()) / 1e6, 1),
         "arrays": arrays,
         "fingerprint": fingerprint({name: array["sha256"] for name, array in arrays.items()}),
