@@ -46,7 +46,9 @@ def train_run(arguments: argparse.Namespace) -> int:
     from paceline.machine.devices import num_procs_here
     from paceline.record.schema import RunDirectory
     from paceline.task_finder import find_task
+    from paceline.terminal import outlive_terminal
 
+    outlive_terminal()
     loaded = recipe.load(arguments.recipe, arguments.settings)
     path = arguments.run or Path("runs") / Path(arguments.recipe).stem
     command = shlex.join(["paceline", *sys.argv[1:]])
