@@ -73,6 +73,12 @@ def refuse_meaningless_change(old: dict[str, Any], new: Recipe, run: Path) -> li
 
     Version 0.1.0 stored paths as they were typed, so they are compared as seen from here.
     """
+    if old.get("workload") != new.workload:
+        raise UserError(
+            f"{run} is a run of another task: it trains {old.get('workload')}, and this recipe "
+            f"trains {new.workload}",
+            "name another --run for this recipe, or the recipe that the run was begun with",
+        )
     known = config.resolve_paths(config.with_defaults(old, type(new)), type(new), Path.cwd())
     changes = list(config.differences(known, config.dump(new)))
     fixed = set(config.fixed_names(type(new)))

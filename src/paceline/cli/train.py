@@ -43,6 +43,7 @@ def train_run(arguments: argparse.Namespace) -> int:
     from paceline.launch import local
     from paceline.launch.batch.detect import find_place
     from paceline.launch.claim import Job
+    from paceline.launch.going_on import is_finished
     from paceline.machine.devices import num_procs_here
     from paceline.record.schema import RunDirectory
     from paceline.task_finder import find_task
@@ -52,6 +53,8 @@ def train_run(arguments: argparse.Namespace) -> int:
     loaded = recipe.load(arguments.recipe, arguments.settings)
     path = arguments.run or Path("runs") / Path(arguments.recipe).stem
     command = shlex.join(["paceline", *sys.argv[1:]])
+    if is_finished(Job(loaded, RunDirectory(path), 0, command), say):
+        return 0
     if arguments.detach:
         from paceline.launch import jobs
 
