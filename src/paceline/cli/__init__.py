@@ -61,7 +61,10 @@ def dotted_options_as_settings(words: list[str]) -> list[str]:
 def parse(words: list[str]) -> argparse.Namespace:
     """argparse wants all settings before the first option; a user writes them anywhere."""
     parser = build_parser()
-    arguments, rest = parser.parse_known_args(dotted_options_as_settings(words))
+    words = dotted_options_as_settings(words)
+    if words[:1] == ["train"]:
+        words = ["train", *_before_dashes(words[1:], parser.options_of("train"))]
+    arguments, rest = parser.parse_known_args(words)
     settings = [word for word in rest if "=" in word and not word.startswith("-")]
     strange = [word for word in rest if word not in settings]
     if strange or (settings and not hasattr(arguments, "settings")):
@@ -69,6 +72,13 @@ def parse(words: list[str]) -> argparse.Namespace:
     if settings:
         arguments.settings = [*arguments.settings, *settings]
     return arguments
+
+
+def _before_dashes(words: list[str], options: list[str]) -> list[str]:
+    from paceline.cli.words import options_as_settings
+
+    end = words.index("--") if "--" in words else len(words)
+    return [*options_as_settings(words[:end], options), *words[end:]]
 
 
 def refuse_windows() -> None:

@@ -40,6 +40,7 @@ def add_evaluate(verbs: Verbs) -> None:
 
 def train_run(arguments: argparse.Namespace) -> int:
     from paceline import recipe
+    from paceline.cli.words import understand
     from paceline.launch import local
     from paceline.launch.batch.detect import find_place
     from paceline.launch.claim import Job
@@ -50,7 +51,11 @@ def train_run(arguments: argparse.Namespace) -> int:
     from paceline.terminal import outlive_terminal
 
     outlive_terminal()
-    loaded = recipe.load(arguments.recipe, arguments.settings)
+    place = find_place(os.environ)
+    num_procs = place.size if place else arguments.procs or num_procs_here()
+    world_size = None if arguments.hosts else num_procs
+    settings = understand(arguments.recipe, arguments.settings, world_size, say)
+    loaded = recipe.load(arguments.recipe, settings)
     path = arguments.run or Path("runs") / Path(arguments.recipe).stem
     command = shlex.join(["paceline", *sys.argv[1:]])
     if is_finished(Job(loaded, RunDirectory(path), 0, command), say):
@@ -67,12 +72,10 @@ def train_run(arguments: argparse.Namespace) -> int:
         job = Job(loaded, RunDirectory(path.absolute()), arguments.procs or 0, command)
         return remote.train_on_hosts(job, load_hosts(arguments.hosts), say)
     find_task(loaded.workload).check_data(loaded)
-    place = find_place(os.environ)
     if place is not None:
         from paceline.launch.batch.member import train_in_place
 
         return train_in_place(Job(loaded, RunDirectory(path), 0, command), place, say)
-    num_procs = arguments.procs or num_procs_here()
     return local.train(Job(loaded, RunDirectory(path), num_procs, command), say)
 
 

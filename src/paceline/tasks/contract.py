@@ -55,6 +55,10 @@ class TaskKind(ABC):
     def check_data(self, recipe: Any) -> None:
         """Raise unless the recipe's data is there and is what this task reads."""
 
+    @abstractmethod
+    def micro_batches_per_epoch(self, recipe: Any) -> float:
+        """How many micro-batches see all training data once; looks at the prepared data."""
+
     def num_parameters(self, _recipe: Any) -> int | None:
         """How many weights the network has, where that is known without building it."""
         return None

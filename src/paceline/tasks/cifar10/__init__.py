@@ -38,6 +38,15 @@ class Cifar10Kind(TaskKind):
 
         open_split(data_directory(recipe.data), "train")
 
+    def micro_batches_per_epoch(self, recipe: "Cifar10Recipe") -> float:
+        from paceline.data.places import data_directory
+        from paceline.tasks.cifar10.prepare import open_split
+
+        splits = ["train"] if recipe.train_on == "train" else ["train", "validation"]
+        directory = data_directory(recipe.data)
+        num_train = sum(len(open_split(directory, split).labels) for split in splits)
+        return num_train / recipe.batch.micro_size
+
     def add_data_options(self, data: ArgumentParser) -> None:
         """It has none of its own."""
 

@@ -43,6 +43,13 @@ class ImagenetKind(TaskKind):
         shards.open_pictures(data_directory(recipe.data), "train")
         shards.require_classes(data_directory(recipe.data), recipe.model.num_classes)
 
+    def micro_batches_per_epoch(self, recipe: "ImagenetRecipe") -> float:
+        from paceline.data.places import data_directory
+        from paceline.tasks.imagenet import shards
+
+        pictures = shards.open_pictures(data_directory(recipe.data), "train")
+        return len(pictures) / recipe.batch.micro_size
+
     def add_data_options(self, data: ArgumentParser) -> None:
         data.add_argument(
             "--layout", choices=["shards", "folders"], help="as large files, or train/WNID/*.JPEG"

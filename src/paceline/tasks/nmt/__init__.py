@@ -40,6 +40,14 @@ class NmtKind(TaskKind):
 
         open_split(data_directory(recipe.data), "train")
 
+    def micro_batches_per_epoch(self, recipe: "NmtRecipe") -> float:
+        from paceline.data.places import data_directory
+        from paceline.tasks.nmt.batches import batches_of, pairs_within_limit
+        from paceline.tasks.nmt.store import open_split
+
+        train = open_split(data_directory(recipe.data), "train")
+        return batches_of(train, pairs_within_limit(train, recipe.max_length), recipe).per_epoch
+
     def num_parameters(self, recipe: "NmtRecipe") -> int:
         from paceline.models import sizes
         from paceline.tasks.nmt.network import nmt_shape
