@@ -35,6 +35,7 @@ def add_evaluate(verbs: Verbs) -> None:
         "--split", default="validation", help="validation (default), test or train"
     )
     evaluate.add_argument("--checkpoint", default="best", metavar="best|newest|STEP|average:K")
+    evaluate.add_argument("--json", action="store_true", help="for programs: one line of JSON")
     evaluate.set_defaults(call=evaluate_run)
 
 
@@ -84,5 +85,6 @@ def evaluate_run(arguments: argparse.Namespace) -> int:
     from paceline.record.directory import require_run
 
     require_run(arguments.run)
-    where = [str(arguments.run), arguments.checkpoint, arguments.split]
-    return run_alone("paceline.train.measure.evaluator", where)
+    form = "json" if arguments.json else "text"
+    words = [str(arguments.run), arguments.checkpoint, arguments.split, form]
+    return run_alone("paceline.train.measure.evaluator", words)

@@ -16,6 +16,7 @@ import psutil
 from paceline.errors import Say
 from paceline.launch.agent import AgentOrder
 from paceline.launch.claim import Job, claim_run, next_attempt, note_launch
+from paceline.launch.ending import ending_in_words
 from paceline.launch.scratch import scratch_directory
 from paceline.lifetime import process_started
 from paceline.machine.cores import num_cores
@@ -50,6 +51,8 @@ def train(job: Job, say: Say) -> int:
         code = _conclude(job, code, stopper, say)
         events.write("exit", code=code)
         events.close()
+        if code == 0:
+            say(ending_in_words(job.run, started))
         return code
 
 

@@ -14,6 +14,7 @@ from paceline.doctor.rows import render
 from paceline.errors import EXIT_USER_ERROR, Say, UserError
 from paceline.hosts.file import HostsFile
 from paceline.launch.claim import Job, claim_run, next_attempt, note_end, note_launch
+from paceline.launch.ending import ending_in_words
 from paceline.launch.remote.collect import collect
 from paceline.launch.remote.fleet import Fleet, in_order, sees_launcher
 from paceline.launch.remote.link import HostLink, names_of
@@ -49,6 +50,8 @@ def train_on_hosts(job: Job, hosts_file: HostsFile, say: Say) -> int:
             away = [link.host for link in fleet.links if link.looked and not sees_launcher(link)]
             collect(job.run, away, say)
             note_end(job.run, code)
+            if code == 0:
+                say(printable(ending_in_words(job.run, started)))
         return code
 
 

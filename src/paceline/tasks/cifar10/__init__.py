@@ -3,9 +3,10 @@
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from paceline.tasks.contract import TaskKind
+from paceline.units import Scale
 
 if TYPE_CHECKING:
     import torch
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 
 class Cifar10Kind(TaskKind):
+    score_scales: ClassVar = {"top1": Scale("top-1", "1, as %")}
+
     @property
     def recipe_class(self) -> "type[Cifar10Recipe]":
         from paceline.tasks.cifar10.settings import Cifar10Recipe

@@ -3,10 +3,11 @@
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from paceline.arguments import Verbs, count
 from paceline.tasks.contract import TaskKind
+from paceline.units import Scale
 
 if TYPE_CHECKING:
     import torch
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 
 class NmtKind(TaskKind):
+    score_scales: ClassVar = {"bleu": Scale("BLEU", "100"), "chrf": Scale("chrF", "100")}
+
     @property
     def recipe_class(self) -> "type[NmtRecipe]":
         from paceline.tasks.nmt.settings import NmtRecipe

@@ -146,7 +146,9 @@ class Nmt(Task):
         """Every sentence once: dealt out by length, so that all processes end together."""
         order = np.argsort(pairs.source_lengths, kind="stable")[world.rank :: world.size]
         sources = [[*map(int, pairs.source(n)), self.vocabulary.eos_id] for n in order]
-        found = translate(network, sources, options)
+        found = translate(
+            network, sources, options, lambda done: self.tell_progress(done, len(sources))
+        )
         network.train()
         texts = self.vocabulary.decode([best[0].ids for best in found])
         shares = world.gather_values([[int(n) for n in order], texts])
