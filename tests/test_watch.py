@@ -104,6 +104,19 @@ def test_a_run_that_goes_on_shows_time_left_hosts_devices_and_warnings(growing: 
     assert "0.5 (best 0.5)" in shown
 
 
+@pytest.mark.parametrize(
+    ("width", "link"), [(120, " (8 % of the link)"), (90, " (8 %)"), (80, ""), (60, "")]
+)
+def test_what_is_said_of_the_link_is_whole_or_absent(
+    growing: GrowingRun, width: int, link: str
+) -> None:
+    growing.begin()
+    growing.steps(10)
+    growing.probe()
+    line = next(line for line in drawn(growing.path, width=width).splitlines() if "MB/s" in line)
+    assert line.rstrip().endswith(f"10.0 MB/s, 10.0 MB/s{link}")
+
+
 def test_the_rank_that_others_wait_for_is_named(growing: GrowingRun) -> None:
     growing.begin()
     growing.steps(5, late_rank=1)

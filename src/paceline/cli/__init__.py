@@ -6,6 +6,7 @@ Every verb imports what it needs when it runs, so that `--help` answers at once.
 import argparse
 import os
 import re
+import shlex
 import sys
 
 from paceline import __version__
@@ -68,7 +69,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     settings = [word for word in rest if "=" in word and not word.startswith("-")]
     strange = [word for word in rest if word not in settings]
     if strange or (settings and not hasattr(arguments, "settings")):
-        parser.error(f"unknown arguments: {' '.join(strange or settings)}")
+        inner = words[1:2] if words[:1] in (["data"], ["hosts"], ["lab"], ["launch"]) else []
+        told = shlex.join(["paceline", *words[:1], *inner, "--help"])
+        raise UserError(f"unknown arguments: {' '.join(strange or settings)}", f"see `{told}`")
     if settings:
         arguments.settings = [*arguments.settings, *settings]
     return arguments

@@ -81,7 +81,8 @@ def add_lab(verbs: Verbs) -> None:
     up.add_argument("--hosts", type=count, default=2, help="how many (default: 2)")
     up.add_argument("--link", help="speed of each host's link, like 1Gbit (default: no limit)")
     up.set_defaults(call=lab_up)
-    down = inner.add_parser("down", help="end it and remove everything that belongs to it")
+    down = inner.add_parser("down", help="end it and delete all but the runs in its directories")
+    down.add_argument("--delete-runs", action="store_true", help="delete these as well")
     down.set_defaults(call=lab_down)
     for parser in (up, down):
         parser.add_argument("--dir", type=Path, help="where its files are (default: your state)")
@@ -191,5 +192,6 @@ def lab_up(arguments: argparse.Namespace) -> int:
 def lab_down(arguments: argparse.Namespace) -> int:
     from paceline.lab import cluster as lab
 
-    lab.down(arguments.dir or lab.default_directory(), say)
+    directory = arguments.dir or lab.default_directory()
+    lab.down(directory, say, keeps_runs=not arguments.delete_runs)
     return 0

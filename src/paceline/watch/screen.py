@@ -132,7 +132,7 @@ def _head(live: LiveRun, look: Look) -> list[RenderableType]:
     done = min(live.step / total, 1.0) if total else 0.0
     left = live.seconds_left()
     told = f" step {live.step:,} of {total:,}  {100 * done:.1f} %"
-    told += f"  {format_seconds(left)} left" if left is not None else ""
+    told += f"  {format_seconds(left)} left" if left else ""
     room = max(0, min(40, look.width - len(told)))
     return [first, _line(Text(bar(done, room, look.ascii_only)).append(told), look)]
 
@@ -186,11 +186,23 @@ def _spark(values: list[float], room: int, look: Look) -> str:
 
 
 def _host_rows(live: LiveRun, look: Look) -> list[list[Text]]:
+    """With as many words about the link as there is room for: half a word says nothing."""
+    wordings = ["{} of the link", "{}", ""] if not look.is_narrow else [""]
+    variants = [_rows_with(live, look, wording) for wording in wordings]
+    return next((rows for rows in variants if _fit(rows, look)), variants[-1])
+
+
+def _fit(rows: list[list[Text]], look: Look) -> bool:
+    widths: list[int] = [max(c.cell_len for c in column) for column in zip(*rows, strict=True)]
+    return sum(widths) + 2 * (len(widths) - 1) <= look.width
+
+
+def _rows_with(live: LiveRun, look: Look, link_wording: str) -> list[list[Text]]:
     rows = []
     for name, probe in sorted(live.hosts.items()):
-        link = "" if look.is_narrow else _of_link(probe)
         sent = ratio(probe["sent_bytes"], probe["seconds"])
         received = ratio(probe["received_bytes"], probe["seconds"])
+        link = _of_link(probe, link_wording)
         cells = [
             Text(printable_line(name)),
             _busy(probe["cpu_share"], look),
@@ -233,11 +245,14 @@ def _bytes(number: float | None) -> str:
     return "?" if number is None else format_bytes(number)
 
 
-def _of_link(probe: Record) -> str:
+def _of_link(probe: Record, wording: str) -> str:
+    """`wording` has a place for the share; without one nothing is said."""
     link, known = probe["link_bits_per_second"], [probe["sent_bytes"], probe["received_bytes"]]
     rate = ratio(max((one for one in known if one is not None), default=None), probe["seconds"])
     share = ratio(rate, link)
-    return "" if share is None else f" ({100 * 8 * share:.0f} % of the link)"
+    if share is None or not wording:
+        return ""
+    return f" ({wording.format(f'{100 * 8 * share:.0f} %')})"
 
 
 def _hosts(rows: list[list[Text]], most: int, look: Look) -> list[RenderableType]:
