@@ -65,7 +65,7 @@ def test_a_finished_run_is_shown_once_with_all_there_is(
         "100.0 %",
         "loss",
         "images/s",
-        "validation top1",
+        "validation top-1",
         "train loss",
         "processor",
         "rank 0",
@@ -101,7 +101,7 @@ def test_a_run_that_goes_on_shows_time_left_hosts_devices_and_warnings(growing: 
     assert "Tesla T4" in shown
     assert "65 W" in shown
     assert "the disk is nearly full" in shown
-    assert "0.5 (best 0.5)" in shown
+    assert "50.00 % (best 50.00 %)" in shown
 
 
 @pytest.mark.parametrize(

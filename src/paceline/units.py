@@ -98,13 +98,17 @@ class Scale:
 
 def format_score(name: str, value: float, scale: Scale | None) -> str:
     """'top-1 92.31 %', 'BLEU 38.6 of 100', and without a scale 'loss 0.2134'."""
+    return f"{scale.title if scale else name} {format_score_value(value, scale)}"
+
+
+def format_score_value(value: float, scale: Scale | None) -> str:
     if not math.isfinite(value):
-        return f"{scale.title if scale else name} ?"
+        return "?"
     if scale is None:
-        return f"{name} {value:.4f}"
+        return f"{value:.4f}"
     if scale.whole == "100":
-        return f"{scale.title} {value:.{1 if value >= 1 else 2}f} of 100"
-    return f"{scale.title} {100 * value:.2f} %"
+        return f"{value:.{1 if value >= 1 else 2}f} of 100"
+    return f"{100 * value:.2f} %"
 
 
 def format_scores(values: Mapping[str, float], scales: Mapping[str, Scale]) -> str:

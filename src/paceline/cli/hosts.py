@@ -155,11 +155,15 @@ def push_to_hosts(arguments: argparse.Namespace) -> int:
 
 def check_hosts(arguments: argparse.Namespace) -> int:
     from paceline import recipe
+    from paceline.cli.words import understand
     from paceline.doctor import examination as doctor
     from paceline.hosts.file import load_hosts
 
     hosts_file = load_hosts(arguments.hosts)
-    loaded = recipe.load(arguments.recipe, arguments.settings) if arguments.recipe else None
+    loaded = None
+    if arguments.recipe:
+        settings = understand(arguments.recipe, arguments.settings, None, say)
+        loaded = recipe.load(arguments.recipe, settings)
     default_run = Path("runs") / Path(arguments.recipe).stem if arguments.recipe else None
     purpose = doctor.Purpose(loaded, arguments.run or default_run, arguments.quick)
     diagnosis = doctor.check(hosts_file, purpose, say)

@@ -42,7 +42,7 @@ def is_trained(run: RunDirectory) -> bool:
     if is_elsewhere or all_checkpoints(run.checkpoints):
         return True
     lines = (line for path in run.events.glob("rank-*.jsonl") for line in spread_lines(path))
-    return any(event["kind"] == "steps" for event in parse_events(lines))
+    return any(event.get("step", 0) > 0 for event in parse_events(lines))
 
 
 def forget_untrained(run: RunDirectory) -> None:

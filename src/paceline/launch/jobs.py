@@ -76,7 +76,9 @@ def _text_from(path: Path, begin: int) -> str:
 
 def attach(run_path: Path, show: Say, say: Say) -> int:
     """Show what the run has printed, follow it to its end, and return its exit code."""
-    run = require_run(run_path)
+    run = RunDirectory(run_path)
+    if not run.launcher_log.exists():  # of a start that failed, what it printed is all there is
+        run = require_run(run_path)
     _collect_away(run, say)
     if not run.launcher_log.exists():
         raise UserError(

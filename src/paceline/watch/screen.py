@@ -7,7 +7,7 @@ never are markup.
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
@@ -19,8 +19,9 @@ from rich.text import Text
 
 from paceline.record.palette import PHASE_COLOURS
 from paceline.record.schema import PHASES
+from paceline.task_finder import find_task, task_names
 from paceline.terminal import averaged, bar, printable_line, sparkline
-from paceline.units import format_bytes, format_seconds, plural
+from paceline.units import Scale, format_bytes, format_score_value, format_seconds, plural
 from paceline.watch.live import RECENT_SECONDS, LiveRun, Record, ratio
 
 _MOST_ROWS = 16
@@ -167,16 +168,24 @@ def _curves(live: LiveRun, look: Look) -> list[list[Text]]:
 
 
 def _score_curves(live: LiveRun, look: Look) -> list[tuple[str, str, list[float]]]:
-    found = []
+    found, scales = [], _scales_of(live)
     for split in ("validation", "train"):
         scores = live.scores(split)
         for name in scores[-1]["scores"] if scores else ():
             values = [r["scores"][name] for r in scores if r["scores"].get(name) is not None]
             if values:
-                best = min(values) if name == "loss" else max(values)
-                shown = f"{values[-1]:.4g}" + ("" if look.is_narrow else f" (best {best:.4g})")
-                found.append((printable_line(f"{split} {name}"), shown, values))
+                scale = scales.get(name)
+                best = format_score_value(min(values) if name == "loss" else max(values), scale)
+                shown = format_score_value(values[-1], scale)
+                shown += "" if look.is_narrow else f" (best {best})"
+                title = scale.title if scale else name
+                found.append((printable_line(f"{split} {title}"), shown, values))
     return found
+
+
+def _scales_of(live: LiveRun) -> Mapping[str, Scale]:
+    task = str(live.settings.get("workload", ""))
+    return find_task(task).score_scales if task in task_names() else {}
 
 
 def _spark(values: list[float], room: int, look: Look) -> str:
