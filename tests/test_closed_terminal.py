@@ -16,15 +16,16 @@ from tests.conftest import CommandLine
 from tests.on_a_terminal import Terminal
 
 UNTIL_STOPPED = ["steps=100000", "checkpoint.every_steps=null", "evaluate.every_steps=null"]
-Opens = Callable[[list[str]], Terminal]
+Opens = Callable[..., Terminal]
 
 
 @pytest.fixture
 def open_terminal(paceline: CommandLine) -> Iterator[Opens]:
     opened: list[Terminal] = []
 
-    def opens(command: list[str]) -> Terminal:
-        opened.append(Terminal.start(command, paceline.cwd, paceline.environment()))
+    def opens(command: list[str], **variables: str) -> Terminal:
+        environment = paceline.environment(**variables)
+        opened.append(Terminal.start(command, paceline.cwd, environment))
         return opened[-1]
 
     yield opens
@@ -54,6 +55,21 @@ def test_a_run_saves_and_ends_when_its_terminal_closes(
 ) -> None:
     words = paceline.training("runs/a", *UNTIL_STOPPED, procs=num_procs)
     terminal = open_terminal(paceline.command(*words))
+    terminal.wait_for("step 2")
+    terminal.close()
+    run = RunDirectory(paceline.cwd / "runs/a")
+    wait_for_the_end(run)
+    assert saved_steps(run) == [recorded_steps(run)]
+    assert "runs/a  stopped  step" in paceline("runs").stdout
+
+
+def test_a_process_of_a_scheduler_saves_and_ends_when_its_terminal_closes(
+    paceline: CommandLine, open_terminal: Opens
+) -> None:
+    """As `mpirun`, `srun` or variables set by hand start it, in a terminal."""
+    words = paceline.training("runs/a", *UNTIL_STOPPED)[:-2]
+    place = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}
+    terminal = open_terminal(paceline.command(*words), **place)
     terminal.wait_for("step 2")
     terminal.close()
     run = RunDirectory(paceline.cwd / "runs/a")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 FROM_A_TERMINAL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-FROM_A_SCHEDULER = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
+FROM_A_SCHEDULER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 
 
 def survive(*numbers: int) -> None:

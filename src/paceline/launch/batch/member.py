@@ -30,7 +30,7 @@ from paceline.launch.ending import ending_in_words
 from paceline.launch.scratch import scratch_directory
 from paceline.lifetime import process_started
 from paceline.machine.cores import num_cores
-from paceline.machine.signals import FROM_A_SCHEDULER, caught_by
+from paceline.machine.signals import FROM_A_SCHEDULER, caught_by, unmoved_by_closed_terminal
 from paceline.machine.tuning import speed_environment
 from paceline.order import WorkerOrder
 from paceline.recipe import refuse_too_many_processes
@@ -44,7 +44,7 @@ def train_in_place(job: Job, place: Place, say: Say) -> int:
     if place.rank > 0:
         prepare_directory(job.run.path)
         return _run_worker(job, place, order, say)
-    with claim_run(job, say):
+    with claim_run(job, say), unmoved_by_closed_terminal():
         note_launch(job.run, None, [])
         attempt = next_attempt(job.run)
         events = EventFile(job.run.launcher_events, attempt)
