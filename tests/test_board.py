@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import psutil
 import pytest
@@ -184,8 +185,8 @@ def test_tensorboard_runs_beside_it_and_ends_with_it(
     while link is None and time.monotonic() < deadline:
         link = json.loads(get(port, "/data"))["now"]["tensorboard"]
         time.sleep(0.2)
-    assert link is not None
-    assert b"TensorBoard" in get(int(link.rpartition(":")[2].strip("/")), "/")
+    assert link == "/tensorboard/"  # below the page's own address: one port, one tunnel
+    use_tensorboard(port)
     children = psutil.Process(process.pid).children(recursive=True)
     assert children
     process.send_signal(signal.SIGINT)
@@ -193,6 +194,44 @@ def test_tensorboard_runs_beside_it_and_ends_with_it(
     process.stdout.close()
     _, alive = psutil.wait_procs(children, timeout=10)
     assert not alive
+
+
+def use_tensorboard(port: int) -> None:
+    """Its page, its curves (which it asks for with POST), and who may not ask."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", "/tensorboard/")
+    page = connection.getresponse()
+    assert b"TensorBoard" in page.read()
+    policies = page.headers.get_all("Content-Security-Policy")
+    assert "frame-ancestors 'self'; form-action 'none'" in (policies or [])
+    runs = json.loads(get(port, "/tensorboard/data/runs"))
+    tags = json.loads(get(port, "/tensorboard/data/plugin/scalars/tags"))
+    tag = next(iter(tags[runs[0]]))
+    path = "/tensorboard/data/plugin/scalars/scalars_multirun"
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    body = urlencode({"tag": tag, "runs": runs[0]})
+    assert len(json.loads(post(port, path, body, form)[1])[runs[0]]) > 0
+    assert post(port, path, body, {**form, "Origin": f"http://127.0.0.1:{port}"})[0] == 200
+    assert post(port, path, body, {**form, "Origin": "http://evil.example"})[0] == 403
+    assert post(port, path, body, {**form, "Host": "evil.example"})[0] == 403
+    assert post(port, path, "", {**form, "Content-Length": str(1 << 21)})[0] == 413
+
+
+def post(port: int, path: str, body: str, headers: dict[str, str]) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("POST", path, body, headers)
+    response = connection.getresponse()
+    answer = response.read()
+    connection.close()
+    return response.status, answer
+
+
+def test_a_tensorboard_that_is_not_there_is_said_to_be_so(growing: GrowingRun) -> None:
+    with served(growing.path) as board:
+        response, body = ask(board, "/tensorboard/")
+        assert ask(board, "/tensorboard/../data")[0].status == 404
+    assert response.status == 503
+    assert b"does not answer (yet)" in body
 
 
 def get(port: int, path: str) -> bytes:

@@ -112,7 +112,8 @@ def test_missing_and_different_data_are_told_with_where_to_get_it() -> None:
     found = {"a": data("x"), "b": data(None), "c": data("y"), "d": data("x")}
     bad = failing(doctor_hosts.judge_data(found, "nmt"))
     assert set(bad) == {"b", "c"}
-    assert "/d/nmt: not there" in bad["b"].found and "copy it from a" in bad["b"].remedy
+    assert "/d/nmt: not there" in bad["b"].found
+    assert "on a: rsync -a /d/nmt/ HOST:/d/nmt/" in bad["b"].remedy
     assert "other data" in bad["c"].found
 
 

@@ -83,4 +83,4 @@ def test_a_run_started_with_a_relative_path_is_evaluated_from_another_directory(
     elsewhere.mkdir()
     told = CommandLine(elsewhere, paceline.data)("evaluate", str(paceline.cwd / "run"))
     assert told.returncode == 0, told.stderr
-    assert "top1" in told.stdout
+    assert "top-1" in told.stdout

@@ -117,7 +117,7 @@ def test_the_number_of_loader_threads_is_found_logged_and_said(
 def test_evaluating_the_stored_weights_again_gives_the_same_scores(
     command: CommandLine, whole: str
 ) -> None:
-    result = command("evaluate", whole, "--checkpoint", "newest")
+    result = command("evaluate", whole, "--checkpoint", "newest", "--json")
     assert result.returncode == 0, result.stderr
     again = json.loads(result.stdout)["scores"]
     during = events_of(command, whole, "score")[-1]["scores"]

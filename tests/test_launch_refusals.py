@@ -20,6 +20,12 @@ def test_a_world_may_have_as_many_processes_as_a_step_has_micro_batches() -> Non
         refuse_too_many_processes(loaded, 16)
 
 
+def test_one_micro_batch_is_not_called_micro_batches() -> None:
+    loaded = recipe.load("cifar10-tiny", ["batch.global=32", "batch.micro=32"])
+    with pytest.raises(UserError, match="a step has 1 micro-batch, too few for 2 processes"):
+        refuse_too_many_processes(loaded, 2)
+
+
 def test_a_batch_per_device_grows_with_the_world() -> None:
     settings = ["batch.global=null", "batch.per_device=16", "batch.micro=8"]
     refuse_too_many_processes(recipe.load("cifar10-tiny", settings), 1000)

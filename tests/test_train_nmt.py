@@ -70,7 +70,8 @@ def test_a_resumed_run_is_bit_for_bit_the_undisturbed_one(
     train(paceline, sentences, "runs/parts", 12, 2)
     assert paceline.weights("runs/parts") == paceline.weights("runs/whole")
     assert paceline.losses("runs/parts") == paceline.losses("runs/whole")
-    result = paceline("evaluate", "runs/whole", "--checkpoint", "average:2", "--split", "test")
+    which = ["--checkpoint", "average:2", "--split", "test"]
+    result = paceline("evaluate", "runs/whole", *which, "--json")
     assert result.returncode == 0, result.stderr
     scored = json.loads(result.stdout)
     assert scored["weights"] == "average of 2 up to step 12"

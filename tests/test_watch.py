@@ -65,7 +65,7 @@ def test_a_finished_run_is_shown_once_with_all_there_is(
         "100.0 %",
         "loss",
         "images/s",
-        "validation top1",
+        "validation top-1",
         "train loss",
         "processor",
         "rank 0",
@@ -101,7 +101,20 @@ def test_a_run_that_goes_on_shows_time_left_hosts_devices_and_warnings(growing: 
     assert "Tesla T4" in shown
     assert "65 W" in shown
     assert "the disk is nearly full" in shown
-    assert "0.5 (best 0.5)" in shown
+    assert "50.00 % (best 50.00 %)" in shown
+
+
+@pytest.mark.parametrize(
+    ("width", "link"), [(120, " (8 % of the link)"), (90, " (8 %)"), (80, ""), (60, "")]
+)
+def test_what_is_said_of_the_link_is_whole_or_absent(
+    growing: GrowingRun, width: int, link: str
+) -> None:
+    growing.begin()
+    growing.steps(10)
+    growing.probe()
+    line = next(line for line in drawn(growing.path, width=width).splitlines() if "MB/s" in line)
+    assert line.rstrip().endswith(f"10.0 MB/s, 10.0 MB/s{link}")
 
 
 def test_the_rank_that_others_wait_for_is_named(growing: GrowingRun) -> None:

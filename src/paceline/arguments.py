@@ -15,6 +15,11 @@ class Parser(argparse.ArgumentParser):
             EXIT_USER_ERROR, f"error: {printable(message)}\n  fix: see `{self.prog} --help`\n"
         )
 
+    def options_of(self, verb: str) -> list[str]:
+        """The options of one of its verbs, as they are typed."""
+        verbs = next(a for a in self._actions if isinstance(a, argparse._SubParsersAction))
+        return list(verbs.choices[verb]._option_string_actions)
+
 
 # What `add_subparsers` returns; verbs are added to it.
 Verbs: TypeAlias = "argparse._SubParsersAction[Parser]"

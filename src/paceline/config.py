@@ -251,11 +251,21 @@ def validate(document: Document, kind: type[SectionType]) -> SectionType:
             for mistake in error.errors()
             if _place_of(mistake) not in plain
         ]
-    count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
     raise UserError(
-        f"{document.name} has {count}\n" + "\n".join(f"  {line}" for line in mistakes),
+        f"{_who_has(document, mistakes)}\n" + "\n".join(f"  {line}" for line in mistakes),
         "correct what is listed; `paceline recipes show NAME` explains every setting",
     )
+
+
+def _who_has(document: Document, mistakes: list[str]) -> str:
+    """The file, or the command line, or both."""
+    count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+    num_typed = sum(line.startswith(f"{_line_in_words(_COMMAND_LINE)}:") for line in mistakes)
+    if num_typed == 0:
+        return f"{document.name} has {count}"
+    if num_typed == len(mistakes):
+        return f"the command line has {count}"
+    return f"{document.name} and the command line have {count}"
 
 
 def _repetitions(document: Document) -> Iterator[str]:

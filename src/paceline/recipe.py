@@ -9,6 +9,7 @@ from paceline import config
 from paceline.errors import UserError
 from paceline.settings import Recipe
 from paceline.task_finder import find_task, task_names
+from paceline.units import count_of
 
 
 def shipped() -> dict[str, Path]:
@@ -63,7 +64,7 @@ def refuse_too_many_processes(recipe: Recipe, num_procs: int) -> None:
     num_micro = recipe.batch.num_micro_batches(num_procs)
     if num_micro < num_procs:
         raise UserError(
-            f"a step has {num_micro} micro-batches, too few for {num_procs} processes",
+            f"a step has {count_of(num_micro, 'micro-batch')}, too few for {num_procs} processes",
             "lower batch.micro, raise batch.global, or start fewer processes",
         )
 
@@ -73,6 +74,12 @@ def refuse_meaningless_change(old: dict[str, Any], new: Recipe, run: Path) -> li
 
     Version 0.1.0 stored paths as they were typed, so they are compared as seen from here.
     """
+    if old.get("workload") != new.workload:
+        raise UserError(
+            f"{run} is a run of another task: it trains {old.get('workload')}, and this recipe "
+            f"trains {new.workload}",
+            "name another --run for this recipe, or the recipe that the run was begun with",
+        )
     known = config.resolve_paths(config.with_defaults(old, type(new)), type(new), Path.cwd())
     changes = list(config.differences(known, config.dump(new)))
     fixed = set(config.fixed_names(type(new)))

@@ -11,9 +11,11 @@ import re
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
     from rich.console import Console
     from rich.live import Live
 
@@ -113,6 +115,48 @@ def bar(share: float, width: int, ascii_only: bool = False) -> str:
     full, empty = ("#", ".") if ascii_only else ("█", "░")
     num_full = round(min(max(share, 0.0), 1.0) * width)
     return full * num_full + empty * (width - num_full)
+
+
+class _UnfailingOutput(io.RawIOBase):
+    """A file descriptor that takes everything: what cannot be written is dropped."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def fileno(self) -> int:
+        return self._handle
+
+    def isatty(self) -> bool:
+        return os.isatty(self._handle)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: "ReadableBuffer") -> int:
+        try:
+            return os.write(self._handle, content)
+        except OSError:  # EIO: the terminal was closed; EPIPE: so was `tee`; ENOSPC: a full log
+            return memoryview(content).nbytes
+
+
+def outlive_terminal() -> None:
+    """From now on no write to stdout or stderr fails in this process, whatever becomes of them.
+
+    For processes that train: an error from a closed terminal would end them before they save.
+    Readers keep the error, because `paceline log RUN | head` should end with `head`.
+    """
+    sys.stdout, sys.stderr = _unfailing(sys.stdout, 1), _unfailing(sys.stderr, 2)
+
+
+def _unfailing(stream: TextIO | None, handle: int) -> TextIO:
+    if stream is None:  # closed before the start (`2>&-`): the number may be another file's now
+        return Path(os.devnull).open("w", encoding="utf-8")
+    return io.TextIOWrapper(
+        io.BufferedWriter(_UnfailingOutput(handle)),
+        encoding=stream.encoding,
+        errors="backslashreplace",
+        line_buffering=handle == 2 or os.isatty(handle),
+    )
 
 
 def say_on_stderr(text: str) -> None:

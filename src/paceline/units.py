@@ -2,7 +2,10 @@
 
 import math
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 from paceline.errors import UserError
 
@@ -88,6 +91,34 @@ def format_flops(flops: float) -> str:
         if flops >= size:
             return f"{flops / size:.3g} {name}"
     return f"{flops / 1e6:.3g} MFLOP/s"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How people write a score: its name, and what its values are of."""
+
+    title: str
+    whole: Literal["1, as %", "100"]
+    """'1, as %': a share, shown in percent; '100': a number of 100, like BLEU."""
+
+
+def format_score(name: str, value: float, scale: Scale | None) -> str:
+    """'top-1 92.31 %', 'BLEU 38.6 of 100', and without a scale 'loss 0.2134'."""
+    return f"{scale.title if scale else name} {format_score_value(value, scale)}"
+
+
+def format_score_value(value: float, scale: Scale | None) -> str:
+    if not math.isfinite(value):
+        return "?"
+    if scale is None:
+        return f"{value:.4f}"
+    if scale.whole == "100":
+        return f"{value:.{1 if value >= 1 else 2}f} of 100"
+    return f"{100 * value:.2f} %"
+
+
+def format_scores(values: Mapping[str, float], scales: Mapping[str, Scale]) -> str:
+    return ", ".join(format_score(name, value, scales.get(name)) for name, value in values.items())
 
 
 def percent(share: float) -> str:

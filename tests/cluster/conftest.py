@@ -30,7 +30,7 @@ import sys
 from pathlib import Path
 from paceline.lab import cluster as lab
 sys.stdin.read()
-lab.down(Path(sys.argv[1]), lambda text: None)
+lab.down(Path(sys.argv[1]), lambda text: None, keeps_runs=False)
 """
 
 

@@ -150,7 +150,7 @@ def test_missing_and_different_data_are_told_by_host(lab: PracticeLab, pictures:
     assert set(found) == {"node2", "node3"}
     assert "other data" in found["node2"].found
     assert f"{lab.local}/pictures: not there" in found["node3"].found
-    assert "copy it from node0" in found["node3"].remedy
+    assert "copy it, on node0: rsync -a " in found["node3"].remedy
 
 
 def test_a_name_that_one_host_does_not_know_is_told(lab: PracticeLab, tmp_path: Path) -> None:

@@ -201,3 +201,32 @@ def _assert_nothing_left(directory: Path, links_before: set[str]) -> None:
     assert str(directory) not in Path("/proc/mounts").read_text(encoding="utf-8")
     # Another lab may start or end beside this test, so only what is new and ours counts.
     assert not {name for name in _interfaces() - links_before if name.startswith("paceline")}
+
+
+def test_down_keeps_runs_unless_told_and_says_what_it_does(
+    command: Callable[..., Result], tmp_path: Path
+) -> None:
+    directory = tmp_path / "lab"
+    links_before = _interfaces()
+    words = ["--dir", str(directory)]
+    assert command("lab", "up", "--hosts", "1", *words).returncode == 0
+    recipes = [directory / "shared" / "a", directory / "hosts" / "node0" / "local" / "b"]
+    for run in recipes:
+        run.mkdir()
+        (run / "recipe.yaml").write_text("steps: 1\n", encoding="ascii")
+    ended = command("lab", "down", *words)
+    assert ended.returncode == 0, ended.stderr
+    assert f"{directory}/shared (1 run)" in ended.stderr
+    assert f"{directory}/hosts/node0/local (1 run)" in ended.stderr
+    assert f"paceline lab down --dir {directory} --delete-runs" in ended.stderr
+    assert not (directory / "keys").exists()
+
+    again = command("lab", "up", "--hosts", "1", *words)
+    assert again.returncode == 0, again.stderr
+    seen = command(
+        "hosts", "run", "--hosts", again.stdout.strip(), "--", "ls", f"{directory}/local"
+    )
+    assert seen.stdout == "[node0] b\n"
+    gone = command("lab", "down", *words, "--delete-runs")
+    assert "and all runs in its directories" in gone.stderr
+    _assert_nothing_left(directory, links_before)

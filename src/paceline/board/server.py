@@ -2,9 +2,11 @@
 
 No request names a file, so none can name a wrong one. A request must call this server by a loopback
 name, or else a foreign page could point a name of its own at 127.0.0.1 and read along (DNS
-rebinding). Nothing can be changed through it: it answers GET and HEAD.
+rebinding). Nothing can be changed through it: it answers GET and HEAD, and POST for TensorBoard,
+which is passed on (`passing_on.py`).
 """
 
+import http.client
 import json
 import math
 import secrets
@@ -16,6 +18,13 @@ from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from paceline.board.passing_on import (
+    MOST_SENT_BYTES,
+    STRICTER_POLICY,
+    is_from_here,
+    is_tensorboards,
+    pass_on,
+)
 from paceline.board.tensorboard import LOOPBACK, TensorBoard
 from paceline.errors import UserError
 from paceline.record.palette import phase_style_sheet
@@ -105,6 +114,12 @@ class Board:
             if directory.is_dir():
                 self._tensorboard = TensorBoard(directory)
 
+    @property
+    def tensorboard_port(self) -> int | None:
+        """Its own, on loopback; None unless it answers."""
+        board = self._tensorboard
+        return board.port if board is not None and board.address() else None
+
     def _now(self) -> dict[str, Any]:
         live = self._live
         since = live.last_time - RECENT_SECONDS
@@ -179,12 +194,22 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._answer(with_body=False)
 
+    def do_POST(self) -> None:
+        if not is_tensorboards(urlsplit(self.path).path):
+            self.send_error(HTTPStatus.NOT_IMPLEMENTED)
+        elif not self._is_called_by_a_local_name() or not is_from_here(self.headers, self._names()):
+            self._send(HTTPStatus.FORBIDDEN, b"not from this page\n", "text/plain")
+        else:
+            self._pass_on("POST")
+
     def _answer(self, with_body: bool) -> None:
         if not self._is_called_by_a_local_name():
             self._send(HTTPStatus.FORBIDDEN, b"ask for 127.0.0.1 by that name\n", "text/plain")
             return
         url = urlsplit(self.path)
-        if url.path == "/data":
+        if is_tensorboards(url.path):
+            self._pass_on("GET" if with_body else "HEAD")
+        elif url.path == "/data":
             body = json.dumps(finite(self._data(url.query)), allow_nan=False).encode()
             self._send(HTTPStatus.OK, body if with_body else b"", "application/json")
         elif url.path == "/phases.css":
@@ -198,8 +223,27 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.NOT_FOUND, b"there is no such page\n", "text/plain")
 
     def _is_called_by_a_local_name(self) -> bool:
-        host = self.headers.get("Host", "").lower()
-        return host in {f"{name}:{self.server.board.port}" for name in _LOCAL_NAMES}
+        return self.headers.get("Host", "").lower() in self._names()
+
+    def _names(self) -> set[str]:
+        return {f"{name}:{self.server.board.port}" for name in _LOCAL_NAMES}
+
+    def _pass_on(self, method: str) -> None:
+        port, told = self.server.board.tensorboard_port, self.headers.get("Content-Length", "0")
+        num_bytes = int(told) if told.isdecimal() and len(told) < 10 else MOST_SENT_BYTES + 1
+        if num_bytes > MOST_SENT_BYTES:
+            self._send(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, b"too much\n", "text/plain")
+            return
+        try:
+            if port is None:
+                raise ConnectionRefusedError
+            sent = self.rfile.read(num_bytes)
+            answer = pass_on(port, method, self.path, self.headers, sent)
+        except (OSError, http.client.HTTPException):
+            text = b"TensorBoard does not answer (yet); try again in a few seconds\n"
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, text, "text/plain")
+            return
+        self._send_all(answer.status, answer.headers, answer.body, STRICTER_POLICY)
 
     def _data(self, query: str) -> dict[str, Any]:
         asked = parse_qs(query)
@@ -208,11 +252,22 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.board.data(asked.get("server", [""])[0], number)
 
     def _send(self, status: HTTPStatus, body: bytes, kind: str) -> None:
+        self._send_all(status, {"Content-Type": kind}, body)
+
+    def _send_all(
+        self, status: int, headers: dict[str, str], body: bytes, policy: str | None = None
+    ) -> None:
+        """Our headers hold unless the answer brings its own: TensorBoard has another policy."""
+        own = {name.lower() for name in headers}
         self.send_response(status)
-        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
-        for name, value in _HEADERS.items():
+        for name, value in headers.items():
             self.send_header(name, value)
+        for name, value in _HEADERS.items():
+            if name.lower() not in own:
+                self.send_header(name, value)
+        if policy is not None:
+            self.send_header("Content-Security-Policy", policy)
         self.end_headers()
         self.wfile.write(body)
 

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
+PREFIX = "/tensorboard"
+"""Where it is below the page's address."""
 
 
 class TensorBoard:
@@ -25,11 +27,11 @@ class TensorBoard:
         )
 
     def address(self) -> str | None:
-        """None until it answers, which takes it some seconds."""
+        """Below the page's own; None until it answers, which takes it some seconds."""
         if self._process.poll() is not None:
             return None
         self._answers = self._answers or _accepts(self.port)
-        return f"http://{LOOPBACK}:{self.port}/" if self._answers else None
+        return f"{PREFIX}/" if self._answers else None
 
     def stop(self) -> None:
         self._process.terminate()
@@ -60,7 +62,7 @@ def main() -> None:
     directory, port = sys.argv[1:3]
     from tensorboard.main import run_main  # noqa: PLC0415  (slow to import)
 
-    options = ["--logdir", directory, "--host", LOOPBACK, "--port", port]
+    options = ["--logdir", directory, "--host", LOOPBACK, "--port", port, "--path_prefix", PREFIX]
     sys.argv = ["tensorboard", *options, "--reload_multifile", "true", "--reload_interval", "5"]
     run_main()
 

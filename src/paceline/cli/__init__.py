@@ -6,6 +6,7 @@ Every verb imports what it needs when it runs, so that `--help` answers at once.
 import argparse
 import os
 import re
+import shlex
 import sys
 
 from paceline import __version__
@@ -61,14 +62,26 @@ def dotted_options_as_settings(words: list[str]) -> list[str]:
 def parse(words: list[str]) -> argparse.Namespace:
     """argparse wants all settings before the first option; a user writes them anywhere."""
     parser = build_parser()
-    arguments, rest = parser.parse_known_args(dotted_options_as_settings(words))
+    words = dotted_options_as_settings(words)
+    if words[:1] == ["train"]:
+        words = ["train", *_before_dashes(words[1:], parser.options_of("train"))]
+    arguments, rest = parser.parse_known_args(words)
     settings = [word for word in rest if "=" in word and not word.startswith("-")]
     strange = [word for word in rest if word not in settings]
     if strange or (settings and not hasattr(arguments, "settings")):
-        parser.error(f"unknown arguments: {' '.join(strange or settings)}")
+        inner = words[1:2] if words[:1] in (["data"], ["hosts"], ["lab"], ["launch"]) else []
+        told = shlex.join(["paceline", *words[:1], *inner, "--help"])
+        raise UserError(f"unknown arguments: {' '.join(strange or settings)}", f"see `{told}`")
     if settings:
         arguments.settings = [*arguments.settings, *settings]
     return arguments
+
+
+def _before_dashes(words: list[str], options: list[str]) -> list[str]:
+    from paceline.cli.words import options_as_settings
+
+    end = words.index("--") if "--" in words else len(words)
+    return [*options_as_settings(words[:end], options), *words[end:]]
 
 
 def refuse_windows() -> None:

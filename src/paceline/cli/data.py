@@ -29,8 +29,31 @@ def add_recipes(verbs: Verbs) -> None:
 
 
 def prepare_data(arguments: argparse.Namespace) -> int:
-    print(find_task(arguments.task).prepare_data(arguments, say))
+    from paceline.data.places import name_of_data
+
+    directory = find_task(arguments.task).prepare_data(arguments, say)
+    say(_how_to_use(arguments.task, name_of_data(directory)))
+    print(directory)
     return 0
+
+
+def _how_to_use(task: str, name: str) -> str:
+    """The command that trains on it, and which recipes ask for it by themselves."""
+    from paceline import recipe
+
+    of_task = [
+        (stem, loaded)
+        for stem in recipe.shipped()
+        if (loaded := recipe.load(stem)).workload == task
+    ]
+    asking = [stem for stem, loaded in of_task if loaded.data == name]
+    others = [stem for stem, loaded in of_task if loaded.data != name]
+    lines = [f"use it: paceline train {stem}" for stem in asking[:1]]
+    if len(asking) > 1:
+        lines[0] += f"   (as well: {', '.join(asking[1:])})"
+    if others:
+        lines.append(f"use it with another recipe: paceline train {others[0]} data={name}")
+    return "\n".join(lines)
 
 
 def list_recipes(_arguments: argparse.Namespace) -> int:
@@ -43,9 +66,11 @@ def list_recipes(_arguments: argparse.Namespace) -> int:
 
 def show_recipe(arguments: argparse.Namespace) -> int:
     from paceline import config, recipe
+    from paceline.cli.words import understand
     from paceline.schedule import batch_scale, in_words
 
-    loaded = recipe.load(arguments.recipe, arguments.settings)
+    settings = understand(arguments.recipe, arguments.settings, lambda _: 1, say)
+    loaded = recipe.load(arguments.recipe, settings)
     print(config.annotated_yaml(loaded))
     whole = loaded.batch.global_
     scale = batch_scale(loaded.schedule, whole) if whole else 1.0

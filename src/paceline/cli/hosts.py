@@ -81,7 +81,8 @@ def add_lab(verbs: Verbs) -> None:
     up.add_argument("--hosts", type=count, default=2, help="how many (default: 2)")
     up.add_argument("--link", help="speed of each host's link, like 1Gbit (default: no limit)")
     up.set_defaults(call=lab_up)
-    down = inner.add_parser("down", help="end it and remove everything that belongs to it")
+    down = inner.add_parser("down", help="end it and delete all but the runs in its directories")
+    down.add_argument("--delete-runs", action="store_true", help="delete these as well")
     down.set_defaults(call=lab_down)
     for parser in (up, down):
         parser.add_argument("--dir", type=Path, help="where its files are (default: your state)")
@@ -154,11 +155,15 @@ def push_to_hosts(arguments: argparse.Namespace) -> int:
 
 def check_hosts(arguments: argparse.Namespace) -> int:
     from paceline import recipe
+    from paceline.cli.words import understand
     from paceline.doctor import examination as doctor
     from paceline.hosts.file import load_hosts
 
     hosts_file = load_hosts(arguments.hosts)
-    loaded = recipe.load(arguments.recipe, arguments.settings) if arguments.recipe else None
+    loaded = None
+    if arguments.recipe:
+        settings = understand(arguments.recipe, arguments.settings, lambda _: None, say)
+        loaded = recipe.load(arguments.recipe, settings)
     default_run = Path("runs") / Path(arguments.recipe).stem if arguments.recipe else None
     purpose = doctor.Purpose(loaded, arguments.run or default_run, arguments.quick)
     diagnosis = doctor.check(hosts_file, purpose, say)
@@ -191,5 +196,6 @@ def lab_up(arguments: argparse.Namespace) -> int:
 def lab_down(arguments: argparse.Namespace) -> int:
     from paceline.lab import cluster as lab
 
-    lab.down(arguments.dir or lab.default_directory(), say)
+    directory = arguments.dir or lab.default_directory()
+    lab.down(directory, say, keeps_runs=not arguments.delete_runs)
     return 0

@@ -117,16 +117,19 @@ def _show_output(line: str) -> None:
 
 def launch_slurm(arguments: argparse.Namespace) -> int:
     from paceline import recipe
+    from paceline.cli.words import understand
     from paceline.launch.batch.slurm import SlurmJob, ask_slurm, batch_script, find_gpus_per_node
 
-    loaded = recipe.load(arguments.recipe, arguments.settings)
+    num_procs = arguments.nodes * arguments.procs
+    settings = understand(arguments.recipe, arguments.settings, lambda _: num_procs, say)
+    loaded = recipe.load(arguments.recipe, settings)
     path = arguments.run or Path("runs") / Path(arguments.recipe).stem
     program = Path(sys.argv[0])
     command: tuple[str, ...] = (str(program.absolute()),)
     if program.name == "__main__.py":  # started as `python -m paceline.cli`
         command = (sys.executable, "-m", "paceline.cli")
     job = SlurmJob(
-        [arguments.recipe, *arguments.settings],
+        [arguments.recipe, *settings],
         str(path.absolute()),
         arguments.nodes,
         arguments.procs,

@@ -5,8 +5,13 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paceline.arguments import Verbs, count, say
+
+if TYPE_CHECKING:
+    from paceline.machine.devices import Processes
+    from paceline.settings import Recipe
 
 
 def add_train(verbs: Verbs) -> None:
@@ -35,21 +40,35 @@ def add_evaluate(verbs: Verbs) -> None:
         "--split", default="validation", help="validation (default), test or train"
     )
     evaluate.add_argument("--checkpoint", default="best", metavar="best|newest|STEP|average:K")
+    evaluate.add_argument("--json", action="store_true", help="for programs: one line of JSON")
     evaluate.set_defaults(call=evaluate_run)
 
 
 def train_run(arguments: argparse.Namespace) -> int:
     from paceline import recipe
+    from paceline.cli.words import understand
     from paceline.launch import local
     from paceline.launch.batch.detect import find_place
     from paceline.launch.claim import Job
-    from paceline.machine.devices import choose_processes, num_visible_devices
+    from paceline.launch.going_on import is_finished
     from paceline.record.schema import RunDirectory
     from paceline.task_finder import find_task
+    from paceline.terminal import outlive_terminal
 
-    loaded = recipe.load(arguments.recipe, arguments.settings)
+    outlive_terminal()
+    place = find_place(os.environ)
+
+    def world_size(recipe: "Recipe") -> int | None:
+        if arguments.hosts is not None:
+            return None
+        return place.size if place else _choose_processes(arguments, recipe).count
+
+    settings = understand(arguments.recipe, arguments.settings, world_size, say)
+    loaded = recipe.load(arguments.recipe, settings)
     path = arguments.run or Path("runs") / Path(arguments.recipe).stem
     command = shlex.join(["paceline", *sys.argv[1:]])
+    if is_finished(Job(loaded, RunDirectory(path), 0, command), say):
+        return 0
     if arguments.detach:
         from paceline.launch import jobs
 
@@ -62,18 +81,23 @@ def train_run(arguments: argparse.Namespace) -> int:
         job = Job(loaded, RunDirectory(path.absolute()), arguments.procs or 0, command)
         return remote.train_on_hosts(job, load_hosts(arguments.hosts), say)
     find_task(loaded.workload).check_data(loaded)
-    place = find_place(os.environ)
     if place is not None:
         from paceline.launch.batch.member import train_in_place
 
         return train_in_place(Job(loaded, RunDirectory(path), 0, command), place, say)
-    num_devices = num_visible_devices()
-    chosen = choose_processes(
-        arguments.procs, loaded.device, num_devices, loaded.batch.num_micro_batches
-    )
-    if num_devices and not arguments.procs:
+    chosen = _choose_processes(arguments, loaded)
+    if not arguments.procs and loaded.device != "cpu" and chosen.why != "on the processor":
         say(f"processes: {chosen.count} ({chosen.why})")
     return local.train(Job(loaded, RunDirectory(path), chosen.count, command), say)
+
+
+def _choose_processes(arguments: argparse.Namespace, recipe: "Recipe") -> "Processes":
+    from paceline.machine.devices import choose_processes, num_visible_devices
+
+    num_micro_batches = recipe.batch.num_micro_batches
+    return choose_processes(
+        arguments.procs, recipe.device, num_visible_devices(), num_micro_batches
+    )
 
 
 def evaluate_run(arguments: argparse.Namespace) -> int:
@@ -81,5 +105,6 @@ def evaluate_run(arguments: argparse.Namespace) -> int:
     from paceline.record.directory import require_run
 
     require_run(arguments.run)
-    where = [str(arguments.run), arguments.checkpoint, arguments.split]
-    return run_alone("paceline.train.measure.evaluator", where)
+    form = "json" if arguments.json else "text"
+    words = [str(arguments.run), arguments.checkpoint, arguments.split, form]
+    return run_alone("paceline.train.measure.evaluator", words)

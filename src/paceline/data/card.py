@@ -7,9 +7,11 @@ file itself, its hashes, and the messages when it is missing or belongs to somet
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from paceline.data.places import data_home, stand_in_name
 from paceline.errors import UserError
 from paceline.files import flush_tree, sha256_of, write_whole
 
@@ -43,17 +45,19 @@ def read_card(
     """The card of a directory; with a workload named, one of that workload or a UserError."""
     path = directory / CARD_NAME
     if not path.is_file():
-        raise UserError(_what_is_missing(directory), _how_to_prepare(workload, ways))
+        raise UserError(_what_is_missing(directory), _how_to_get(directory, workload, ways))
     try:
         card = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {path}: {error}", _how_to_prepare(workload, ways)) from error
+        fix = _how_to_get(directory, workload, ways)
+        raise UserError(f"cannot read {path}: {error}", fix) from error
     if not isinstance(card, dict) or not isinstance(card.get("workload"), str):
-        raise UserError(f"{path} is not a card of prepared data", _how_to_prepare(workload, ways))
+        fix = _how_to_get(directory, workload, ways)
+        raise UserError(f"{path} is not a card of prepared data", fix)
     if workload is not None and card["workload"] != workload:
         raise UserError(
             f"{directory} holds data of the workload '{card['workload']}', not of '{workload}'",
-            f"name another directory with data=DIR, or {_how_to_prepare(workload, ways)}",
+            _how_to_get(data_home() / workload, workload, ways),
         )
     return card
 
@@ -73,10 +77,41 @@ def _what_is_missing(directory: Path) -> str:
     return f"{directory} holds no prepared data (no {CARD_NAME})"
 
 
-def _how_to_prepare(workload: str | None, ways: Sequence[str]) -> str:
-    name = workload or "WORKLOAD"
-    first, *others = [f"--from {way}" for way in ways]
-    return (
-        f"run: paceline data {name} {first}   (or {', or '.join(others)}; "
-        "--to DIR where it should be)"
-    )
+def prepared_for(workload: str) -> list[str]:
+    """Names in the data home that hold data of this workload."""
+    found = []
+    for path in sorted(data_home().glob(f"[!.]*/{CARD_NAME}")):
+        with suppress(UserError):
+            if read_card(path.parent)["workload"] == workload:
+                found.append(path.parent.name)
+    return found
+
+
+def _how_to_get(directory: Path, workload: str | None, ways: Sequence[str]) -> str:
+    """What is here already, then what makes the data that was asked for, and never a circle."""
+    if workload is None:
+        return "prepare it: paceline data TASK --from web|stand-in|PATH"
+    options = []
+    if there := prepared_for(workload):
+        options.append(
+            f"use what is prepared here: {' or '.join(f'data={name}' for name in there)}"
+        )
+    options.append(f"prepare it: {_commands(directory, workload, ways)}")
+    drawn = stand_in_name(workload)
+    if directory == data_home() / workload and drawn not in there:
+        made = f"paceline data {workload} --from stand-in"
+        options.append(f"practise on made-up data: {made}, then train with data={drawn}")
+    return "\n   or: ".join(options)
+
+
+def _commands(directory: Path, workload: str, ways: Sequence[str]) -> str:
+    """Real data is called like the task, the stand-in TASK-stand-in; others need --to."""
+    home, command = data_home(), f"paceline data {workload} --from"
+    if directory == home / stand_in_name(workload):
+        return f"{command} stand-in"
+    to = f" --to {directory}"
+    if directory != home / workload:
+        return f"{command} {'|'.join(ways)}{to}"
+    usual = [way for way in ways if way not in ("stand-in", "PATH")]
+    own = f"{command} PATH{to}   (your own files)"
+    return "\n   or: ".join([*(f"{command} {way}" for way in usual), own])

@@ -32,6 +32,18 @@ def data_directory(name_or_path: str) -> Path:
     return data_home() / name_or_path
 
 
+def stand_in_name(task: str) -> str:
+    """What `paceline data TASK --from stand-in` calls its data; real data has the task's name."""
+    return f"{task}-stand-in"
+
+
+def name_of_data(directory: Path) -> str:
+    """What a user writes after `data=`: the name of a directory in the data home, or a path."""
+    if directory.parent.absolute() == data_home().absolute():
+        return directory.name
+    return str(directory)
+
+
 @contextmanager
 def writing_to(directory: Path) -> Iterator[None]:
     """Turn what a user can put right about a disk into a UserError; the rest stays as it is."""

@@ -149,12 +149,11 @@ def judge_data(found: Mapping[str, Facts], workload: str) -> list[Row]:
     data = {name: facts["data"] for name, facts in found.items() if facts["data"]}
     prints = [facts["fingerprint"] for facts in data.values() if "fingerprint" in facts]
     most = usual(prints)
-    having = next(
-        (n for n, facts in data.items() if most and facts.get("fingerprint") == most), None
-    )
+    having = [n for n, facts in data.items() if most and facts.get("fingerprint") == most]
+    source = (having[0], str(data[having[0]]["path"])) if having else None
     rows = []
     for name, facts in data.items():
-        problem, remedy = _data_problem(facts, workload, most, having)
+        problem, remedy = _data_problem(facts, workload, most, source)
         if problem:
             rows.append(Row(name, "data", "fail", f"{facts['path']}: {problem}", remedy))
     if rows or not data:
@@ -165,10 +164,12 @@ def judge_data(found: Mapping[str, Facts], workload: str) -> list[Row]:
 
 
 def _data_problem(
-    facts: Facts, workload: str, most: str | None, having: str | None
+    facts: Facts, workload: str, most: str | None, source: tuple[str, str] | None
 ) -> tuple[str, str]:
-    copy = f"copy it from {having}: rsync -a {facts['path']}/ there, or " if having else ""
-    prepare = f"{copy}run there: paceline data {workload} --from ... --to {facts['path']}"
+    prepare = f"run there: paceline data {workload} --from ... --to {facts['path']}"
+    if source is not None:
+        host, path = source
+        prepare = f"copy it, on {host}: rsync -a {path}/ HOST:{facts['path']}/ ; or {prepare}"
     if "error" in facts:
         return str(facts["error"]), prepare
     if facts["workload"] != workload:

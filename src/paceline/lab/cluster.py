@@ -19,11 +19,13 @@ from paceline.errors import UserError
 from paceline.hosts.ssh import on_all
 from paceline.lab import host as lab_host
 from paceline.lab import network as lab_network
+from paceline.lab.kept import is_kept, kept_in_words, remove_files
 from paceline.lab.state import (
     SSH_PORT,
     STATE_NAME,
     Lab,
     default_directory,
+    down_command,
     holder,
     owner_id,
     processes,
@@ -92,17 +94,24 @@ def up(num_hosts: int, link: str | None, directory: Path, say: Say) -> Path:
     return lab.hosts_file
 
 
-def down(directory: Path, say: Say) -> None:
+def down(directory: Path, say: Say, keeps_runs: bool = True) -> None:
     """End everything that belongs to the lab, also what an interrupted `up` left behind."""
     directory = directory.absolute()
-    known = (directory / STATE_NAME).is_file() or bool(processes(directory))
-    if not known:
+    is_up = (directory / STATE_NAME).is_file() or bool(processes(directory))
+    if not is_up and (keeps_runs or not is_kept(directory)):
         say(f"there is no lab in {directory}")
         return
+    command = down_command(directory)
     if os.geteuid() != 0:
-        raise UserError("only root can end a lab", "sudo paceline lab down")
-    _remove(directory)
-    say(f"the lab in {directory} is gone")
+        raise UserError("only root can end a lab", f"sudo {command}")
+    kept = _remove(directory, keeps_runs)
+    if not kept:
+        deleted = "" if keeps_runs else ", and all runs in its directories"
+        say(f"the lab in {directory} is gone, with its hosts, keys and logs{deleted}")
+        return
+    say(f"the lab in {directory} is gone, with its hosts, keys and logs; kept:")
+    say(kept_in_words(kept))
+    say(f"`{command} --delete-runs` deletes that too; the next `lab up` finds it in its place")
 
 
 def cut_link(directory: Path, name: str) -> None:
@@ -173,11 +182,11 @@ def _require_free(directory: Path) -> None:
     if processes(directory):
         raise UserError(
             f"the lab in {directory} is up already; its hosts file is {directory / 'hosts.yaml'}",
-            "use it, or end it first: paceline lab down",
+            f"use it, or end it first: {down_command(directory)}",
         )
     if (directory / STATE_NAME).is_file():
         _remove(directory)
-    if directory.exists() and any(directory.iterdir()):
+    if directory.exists() and any(directory.iterdir()) and not is_kept(directory):
         raise UserError(
             f"{directory} is not empty and is no lab", "name another directory with --dir"
         )
@@ -192,7 +201,7 @@ def _make_directory(lab: Lab) -> None:
     write_lab(lab)
     keys = lab.directory / "keys"
     for folder in (keys, lab.local, lab.shared):
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
     lab_host.make_key(keys / "user", "paceline lab")
     shutil.copy(keys / "user.pub", keys / "authorized_keys")
     keys.chmod(0o700)
@@ -244,12 +253,12 @@ def _wait_for_sshd(lab: Lab, name: str) -> None:
     raise UserError(f"sshd of {name} did not start: {text or 'no reason given'}", f"see {log}")
 
 
-def _remove(directory: Path) -> None:
+def _remove(directory: Path, keeps_runs: bool = True) -> list[Path]:
     """Processes, the cable to here, then files; again for a process that was just being born."""
     while pids := processes(directory):
         lab_host.end(pids)
-    if not (directory / STATE_NAME).is_file():
-        return
+    if not (directory / STATE_NAME).is_file() and not is_kept(directory):
+        return []
     with suppress(UserError):  # unreadable: then the cable goes with the switch, a little later
         lab_network.remove_uplink(read_lab(directory))
-    shutil.rmtree(directory)
+    return remove_files(directory, keeps_runs)

@@ -85,7 +85,7 @@ def sshd_path() -> str | None:
 def write_files(lab: Lab, name: str) -> None:
     """Everything that the host has for itself; its key is made by the real ssh-keygen."""
     folder = lab.folder(name)
-    (folder / "local").mkdir(parents=True)
+    (folder / "local").mkdir(parents=True, exist_ok=True)
     os.chown(folder / "local", owner_id(), -1)
     known = "".join(f"{lab.address(other)} {other}\n" for other in lab.names)
     here = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n"

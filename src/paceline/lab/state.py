@@ -7,6 +7,7 @@ killed half-way is known as well as a whole one. Nothing is started or ended her
 import json
 import os
 import pwd
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -68,6 +69,11 @@ def default_directory() -> Path:
     return (Path(state) if state else home) / "paceline" / "lab"
 
 
+def down_command(directory: Path) -> str:
+    where = [] if directory == default_directory() else ["--dir", str(directory)]
+    return shlex.join(["paceline", "lab", "down", *where])
+
+
 def owner_id() -> int:
     """Whose lab it is: root, or the user who became root with sudo."""
     return int(os.environ.get("SUDO_UID", os.getuid()))
@@ -92,7 +98,7 @@ def read_lab(directory: Path) -> Lab:
         raise UserError(f"there is no lab in {directory}", "start one: paceline lab up") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{path} cannot be read: {error}", f"paceline lab down --dir {directory}"
+            f"{path} cannot be read: {error}", f"sudo {down_command(directory)}"
         ) from error
 
 
@@ -131,6 +137,6 @@ def require_holder(lab: Lab, host: str) -> int:
     if pid is None:
         raise UserError(
             f"{host} of the lab in {lab.directory} is off" if host != SWITCH else "the lab is down",
-            "paceline lab down, then paceline lab up",
+            f"sudo {down_command(lab.directory)}, then `lab up` again",
         )
     return pid

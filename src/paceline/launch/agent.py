@@ -21,6 +21,7 @@ from paceline.launch.failures import is_second_hand
 from paceline.launch.remote.joining import WAITING, importing, write_stage
 from paceline.lifetime import die_with_parent
 from paceline.machine.signals import survive
+from paceline.terminal import outlive_terminal
 
 _STORE_SECONDS = 60
 _JOIN_SECONDS = 86_400
@@ -56,6 +57,7 @@ class AgentOrder:
 
 def main() -> None:
     die_with_parent()
+    outlive_terminal()
     this = AgentOrder.parse(sys.argv[1])
     survive(signal.SIGTERM)  # the workers save; this process outlives them
     _note_stage(this, importing("torch"))

@@ -9,14 +9,14 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from paceline import config
 from paceline.errors import Say, UserError
+from paceline.launch.going_on import changed_rate, forget_untrained, newest_step
 from paceline.recipe import read_settings, refuse_meaningless_change
-from paceline.record.checkpoints import all_checkpoints, step_of
 from paceline.record.directory import read_launch, refuse_newer
 from paceline.record.events import read_events
 from paceline.record.schema import RunDirectory
@@ -36,11 +36,30 @@ class Job:
 
 @contextmanager
 def claim_run(job: Job, say: Say) -> Iterator[None]:
-    """The run is this launcher's alone meanwhile, and its recipe is the job's."""
+    """The run is this launcher's alone meanwhile, and its recipe is the job's.
+
+    A start that fails before the first step leaves nothing that a later one would have to respect.
+    """
+    was_there = job.run.path.exists()
     prepare_directory(job.run.path)
-    with only_one(job.run):
-        settle_recipe(job, say)
-        yield
+    try:
+        with only_one(job.run):
+            forget_untrained(job.run)
+            settle_recipe(job, say)
+            try:
+                yield
+            finally:
+                forget_untrained(job.run)
+    finally:
+        if not was_there:
+            _remove_if_empty(job.run)
+
+
+def _remove_if_empty(run: RunDirectory) -> None:
+    with suppress(OSError):
+        if {path.name for path in run.path.iterdir()} <= {run.lock.name}:
+            run.lock.unlink(missing_ok=True)
+            run.path.rmdir()
 
 
 @contextmanager
@@ -66,11 +85,13 @@ def settle_recipe(job: Job, say: Say) -> None:
     """Write the recipe into the run, after making sure that it may go on with it."""
     if job.run.exists():
         refuse_newer(job.run)
-        changes = refuse_meaningless_change(read_settings(job.run.recipe), job.recipe, job.run.path)
-        steps = [step_of(path) for path in all_checkpoints(job.run.checkpoints)]
-        say(f"{job.run.path} goes on from step {max(steps, default=0):,}")
+        old = read_settings(job.run.recipe)
+        changes = refuse_meaningless_change(old, job.recipe, job.run.path)
+        say(f"{job.run.path} goes on from step {newest_step(job.run):,}")
         for change in changes:
             say(f"  changed: {change}")
+        if news := changed_rate(job, old):
+            say(news)
     write_file(job.run.recipe, config.to_yaml(config.dump(job.recipe)))
 
 

@@ -16,6 +16,7 @@ import psutil
 from paceline.errors import Say, UserError
 from paceline.files import expand_home
 from paceline.hosts.file import load_hosts
+from paceline.launch.going_on import newest_step
 from paceline.launch.remote.collect import collect
 from paceline.record.checkpoints import all_checkpoints, step_of
 from paceline.record.directory import is_being_trained, read_launch, require_run
@@ -75,7 +76,9 @@ def _text_from(path: Path, begin: int) -> str:
 
 def attach(run_path: Path, show: Say, say: Say) -> int:
     """Show what the run has printed, follow it to its end, and return its exit code."""
-    run = require_run(run_path)
+    run = RunDirectory(run_path)
+    if not run.launcher_log.exists():  # of a start that failed, what it printed is all there is
+        run = require_run(run_path)
     _collect_away(run, say)
     if not run.launcher_log.exists():
         raise UserError(
@@ -155,7 +158,8 @@ def list_runs(here: Path) -> list[RunState]:
 def describe(run: RunDirectory) -> RunState:
     last = _last_step(run)
     exits = [e for e in read_events(run.launcher_events) if e["kind"] in ("exit", "launch")]
-    age = time.time() - max((p.stat().st_mtime for p in run.events.glob("*.jsonl")), default=0.0)
+    written = [run.recipe, *run.events.glob("*.jsonl")]
+    age = time.time() - max(path.stat().st_mtime for path in written)
     return RunState(run.path, _state(run, exits), last, _total_steps(run), max(age, 0.0))
 
 
@@ -163,8 +167,9 @@ def _state(run: RunDirectory, exits: list[dict[str, Any]]) -> str:
     if is_being_trained(run):
         return "training"
     last = exits[-1] if exits else None
-    if last is None or last["kind"] == "launch":
-        return "interrupted"
+    if last is None or last["kind"] == "launch":  # the launcher was killed, perhaps after the end
+        is_done = newest_step(run) == (_total_steps(run) or -1)
+        return "finished" if is_done else "interrupted"
     if last["code"] == 0:
         return "finished"
     return "stopped" if last["code"] >= 128 or last.get("reason") == "stopped" else "failed"

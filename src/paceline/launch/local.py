@@ -5,6 +5,7 @@ launcher, which asks the workers to save and stop; a second Ctrl-C ends everythi
 """
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +16,7 @@ import psutil
 from paceline.errors import Say
 from paceline.launch.agent import AgentOrder
 from paceline.launch.claim import Job, claim_run, next_attempt, note_launch
+from paceline.launch.ending import ending_in_words
 from paceline.launch.scratch import scratch_directory
 from paceline.lifetime import process_started
 from paceline.machine.cores import num_cores
@@ -30,7 +32,8 @@ def train(job: Job, say: Say) -> int:
     """Run the job to its end and return the exit code of the command."""
     started = process_started()
     refuse_too_many_processes(job.recipe, job.num_procs)
-    with claim_run(job, say):
+    stopper = Stopper(say)
+    with claim_run(job, say), caught_by(stopper.on_signal):
         note_launch(job.run, None, [])
         attempt = next_attempt(job.run)
         events = EventFile(job.run.launcher_events, attempt)
@@ -44,13 +47,18 @@ def train(job: Job, say: Say) -> int:
             settings=environment,
         )
         order = WorkerOrder(attempt=attempt, launched_at=started)
-        code = _run_agent(job, order, environment, say)
+        code = _run_agent(job, order, environment, stopper)
+        code = _conclude(job, code, stopper, say)
         events.write("exit", code=code)
         events.close()
+        if code == 0:
+            say(ending_in_words(job.run, started))
         return code
 
 
-def _run_agent(job: Job, order: WorkerOrder, environment: dict[str, str], say: Say) -> int:
+def _run_agent(
+    job: Job, order: WorkerOrder, environment: dict[str, str], stopper: "Stopper"
+) -> int:
     with scratch_directory(job.run.path) as scratch:
         store = str(scratch / "store")
         this = AgentOrder(
@@ -61,11 +69,10 @@ def _run_agent(job: Job, order: WorkerOrder, environment: dict[str, str], say: S
             env={**os.environ, **environment, **replace(order, store=store).to_environment()},
             start_new_session=True,
         )
-        stopper = Stopper(agent, say)
-        with caught_by(stopper.on_signal):
-            code = agent.wait()
+        stopper.follow(agent)
+        code = agent.wait()
         stopper.end_stragglers()
-    return _conclude(job, code, stopper, say)
+    return code
 
 
 def _conclude(job: Job, code: int, stopper: "Stopper", say: Say) -> int:
@@ -85,27 +92,39 @@ def _conclude(job: Job, code: int, stopper: "Stopper", say: Say) -> int:
 class Stopper:
     """Turns signals to the launcher into an orderly end of the workers."""
 
-    def __init__(self, agent: subprocess.Popen[bytes], say: Say) -> None:
-        self._agent = agent
+    def __init__(self, say: Say) -> None:
+        self._agent: subprocess.Popen[bytes] | None = None
         self._say = say
         self._workers: list[psutil.Process] = []
         self.asked: int | None = None
 
+    def follow(self, agent: subprocess.Popen[bytes]) -> None:
+        self._agent = agent
+        if self.asked is not None:  # while it was being started
+            agent.kill()
+
     def on_signal(self, number: int, _frame: Any) -> None:
         if self.asked is not None:
-            self._say("ending at once")
-            self._agent.kill()  # workers die with it
+            if number != signal.SIGHUP:  # a closed terminal sends it more than once
+                self._say("ending at once")
+                self._end_at_once()
             return
         self.asked = number
         self._workers = self._find_workers()
         if not self._workers:
-            self._agent.kill()
+            self._end_at_once()
             return
         self._say("saving a checkpoint, then stopping (once more: end at once)")
         for worker in self._workers:
             worker.terminate()
 
+    def _end_at_once(self) -> None:
+        if self._agent is not None:
+            self._agent.kill()  # workers die with it
+
     def _find_workers(self) -> list[psutil.Process]:
+        if self._agent is None:
+            return []
         try:
             children = psutil.Process(self._agent.pid).children(recursive=True)
         except psutil.NoSuchProcess:

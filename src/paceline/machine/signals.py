@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 FROM_A_TERMINAL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-FROM_A_SCHEDULER = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
+FROM_A_SCHEDULER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 
 
 def survive(*numbers: int) -> None:
@@ -20,13 +20,30 @@ def survive(*numbers: int) -> None:
 
 
 @contextmanager
+def unmoved_by_closed_terminal() -> Iterator[None]:
+    """A terminal that closes sends SIGHUP up to three times: the kernel, the shell, and the kernel
+    again when the shell ends. After the first everything is on its way; the others may come late.
+    """
+    with caught_by(lambda _number, _frame: None, [signal.SIGHUP]):
+        yield
+
+
+@contextmanager
 def caught_by(
     handler: Callable[[int, Any], None], numbers: Iterable[int] = FROM_A_TERMINAL
 ) -> Iterator[None]:
-    """These signals go to the handler meanwhile; what was there before comes back."""
-    before = {number: signal.signal(number, handler) for number in numbers}
+    """These signals go to the handler meanwhile; what was there before comes back.
+
+    A closed terminal that is ignored stays ignored: that is what `nohup` asks for.
+    """
+    wanted = [number for number in numbers if not _is_nohup(number)]
+    before = {number: signal.signal(number, handler) for number in wanted}
     try:
         yield
     finally:
         for number, earlier in before.items():
             signal.signal(number, earlier)
+
+
+def _is_nohup(number: int) -> bool:
+    return number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN

@@ -8,7 +8,7 @@ changes no result: alive log probabilities only fall, and no length is above the
 Ids go in and come out; text is the business of whoever calls. Training is in `transformer.py`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -59,7 +59,10 @@ class Hypothesis:
 
 
 def translate(
-    model: Transformer, sources: list[list[int]], options: BeamOptions
+    model: Transformer,
+    sources: list[list[int]],
+    options: BeamOptions,
+    on_progress: Callable[[int], None] = lambda _num_done: None,
 ) -> list[list[Hypothesis]]:
     """The `num_best` translations of each source, best first, in the order of the sources.
 
@@ -73,6 +76,7 @@ def translate(
         for numbers in _batches(sources, options.batch_tokens):
             batch = [sources[number] for number in numbers]
             found |= zip(numbers, _search(model, batch, options), strict=True)
+            on_progress(len(found))
     model.train(was_training)
     return [found[number] for number in range(len(sources))]
 

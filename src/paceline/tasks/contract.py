@@ -10,7 +10,7 @@ their number in one endless stream, and adds up what it returns.
 
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from paceline.arguments import Verbs
     from paceline.data.readahead import Filling
     from paceline.settings import Recipe
+    from paceline.units import Scale
     from paceline.world import World
 
 
@@ -37,6 +38,9 @@ class Scores:
 
 class TaskKind(ABC):
     """What can be asked of a task without its data, its libraries or a device."""
+
+    score_scales: ClassVar["Mapping[str, Scale]"] = {}
+    """How its scores are written, by their names in `Scores.values`; others are plain numbers."""
 
     @property
     @abstractmethod
@@ -54,6 +58,10 @@ class TaskKind(ABC):
     @abstractmethod
     def check_data(self, recipe: Any) -> None:
         """Raise unless the recipe's data is there and is what this task reads."""
+
+    @abstractmethod
+    def micro_batches_per_epoch(self, recipe: Any) -> float:
+        """How many micro-batches see all training data once; looks at the prepared data."""
 
     def num_parameters(self, _recipe: Any) -> int | None:
         """How many weights the network has, where that is known without building it."""
@@ -82,6 +90,8 @@ class Task(ABC):
 
     recipe: "Recipe"
     device: "torch.device"
+    on_progress: "Callable[[int, int], None] | None" = None
+    """Set by whoever shows how far an evaluation is: samples done, samples in all."""
     data_fingerprint: str
     """Changes when the data does; a run goes on only with the data it began with."""
 
@@ -119,6 +129,11 @@ class Task(ABC):
         """The measure of `evaluate` on a fixed part of the training samples, as they are (not
         augmented), `recipe.evaluate.train_samples` of them: compared with validation it shows
         overfitting. Costly scores (decoding) may be left out; 'loss' may not."""
+
+    def tell_progress(self, num_done: int, num_samples: int) -> None:
+        """An evaluation that takes long calls this now and then."""
+        if self.on_progress is not None:
+            self.on_progress(num_done, num_samples)
 
     def micro_batches_per_step(self, world_size: int) -> int:
         """How many micro-batches of the stream make one optimizer step."""

@@ -14,6 +14,7 @@ from paceline.order import WorkerOrder
 from paceline.recipe import refuse_too_many_processes
 from paceline.record.schema import CHECKPOINT, RunDirectory
 from paceline.settings import Recipe
+from paceline.task_finder import find_task
 from paceline.tasks.contract import Task
 from paceline.train import finetune
 from paceline.train.guard import refuse_fp16_without_cuda
@@ -36,7 +37,8 @@ class Attempt:
         refuse_too_many_processes(recipe, world.size)
         refuse_fp16_without_cuda(recipe, world)
         self.recipe, self.run, self.task, self.world = recipe, run, task, world
-        self.recorder = Recorder(run, recipe.log, world, task.unit)
+        scales = find_task(recipe.workload).score_scales
+        self.recorder = Recorder(run, recipe.log, world, task.unit, scales)
         self.state = build_state(recipe, task.build_model(), world)
         self.saver = (
             CheckpointSaver(run, recipe.checkpoint, self.recorder.note) if world.saves else None

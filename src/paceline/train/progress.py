@@ -29,10 +29,11 @@ class ProgressLine:
             return
         self._last_shown = now
         per_step = sum(s for s, _ in self._recent) / sum(n for _, n in self._recent)
-        left = format_seconds((total_steps - fields["step"]) * per_step)
+        num_left = total_steps - fields["step"]
+        left = f"{format_seconds(num_left * per_step)} left" if num_left else "done"
         text = (
             f"step {fields['step']:,}/{total_steps:,}  loss {fields['loss']:.4f}  "
-            f"rate {fields['rate']:.3g}  {units_per_second:,.0f} {self._unit}/s  {left} left"
+            f"rate {fields['rate']:.3g}  {units_per_second:,.0f} {self._unit}/s  {left}"
         )
         if self._line is None:
             say_on_stderr(text)

@@ -25,8 +25,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _ask_to_stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
     from paceline.lifetime import die_with_parent  # noqa: PLC0415
+    from paceline.terminal import outlive_terminal  # noqa: PLC0415
 
     die_with_parent()
+    outlive_terminal()
     from torch.distributed.elastic.multiprocessing.errors import get_error_handler  # noqa: PLC0415
 
     from paceline.errors import EXIT_USER_ERROR, UserError  # noqa: PLC0415

@@ -7,7 +7,7 @@ never are markup.
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
@@ -19,8 +19,9 @@ from rich.text import Text
 
 from paceline.record.palette import PHASE_COLOURS
 from paceline.record.schema import PHASES
+from paceline.task_finder import find_task, task_names
 from paceline.terminal import averaged, bar, printable_line, sparkline
-from paceline.units import format_bytes, format_seconds, plural
+from paceline.units import Scale, format_bytes, format_score_value, format_seconds, plural
 from paceline.watch.live import RECENT_SECONDS, LiveRun, Record, ratio
 
 _MOST_ROWS = 16
@@ -132,7 +133,7 @@ def _head(live: LiveRun, look: Look) -> list[RenderableType]:
     done = min(live.step / total, 1.0) if total else 0.0
     left = live.seconds_left()
     told = f" step {live.step:,} of {total:,}  {100 * done:.1f} %"
-    told += f"  {format_seconds(left)} left" if left is not None else ""
+    told += f"  {format_seconds(left)} left" if left else ""
     room = max(0, min(40, look.width - len(told)))
     return [first, _line(Text(bar(done, room, look.ascii_only)).append(told), look)]
 
@@ -167,16 +168,24 @@ def _curves(live: LiveRun, look: Look) -> list[list[Text]]:
 
 
 def _score_curves(live: LiveRun, look: Look) -> list[tuple[str, str, list[float]]]:
-    found = []
+    found, scales = [], _scales_of(live)
     for split in ("validation", "train"):
         scores = live.scores(split)
         for name in scores[-1]["scores"] if scores else ():
             values = [r["scores"][name] for r in scores if r["scores"].get(name) is not None]
             if values:
-                best = min(values) if name == "loss" else max(values)
-                shown = f"{values[-1]:.4g}" + ("" if look.is_narrow else f" (best {best:.4g})")
-                found.append((printable_line(f"{split} {name}"), shown, values))
+                scale = scales.get(name)
+                best = format_score_value(min(values) if name == "loss" else max(values), scale)
+                shown = format_score_value(values[-1], scale)
+                shown += "" if look.is_narrow else f" (best {best})"
+                title = scale.title if scale else name
+                found.append((printable_line(f"{split} {title}"), shown, values))
     return found
+
+
+def _scales_of(live: LiveRun) -> Mapping[str, Scale]:
+    task = str(live.settings.get("workload", ""))
+    return find_task(task).score_scales if task in task_names() else {}
 
 
 def _spark(values: list[float], room: int, look: Look) -> str:
@@ -186,11 +195,23 @@ def _spark(values: list[float], room: int, look: Look) -> str:
 
 
 def _host_rows(live: LiveRun, look: Look) -> list[list[Text]]:
+    """With as many words about the link as there is room for: half a word says nothing."""
+    wordings = ["{} of the link", "{}", ""] if not look.is_narrow else [""]
+    variants = [_rows_with(live, look, wording) for wording in wordings]
+    return next((rows for rows in variants if _fit(rows, look)), variants[-1])
+
+
+def _fit(rows: list[list[Text]], look: Look) -> bool:
+    widths: list[int] = [max(c.cell_len for c in column) for column in zip(*rows, strict=True)]
+    return sum(widths) + 2 * (len(widths) - 1) <= look.width
+
+
+def _rows_with(live: LiveRun, look: Look, link_wording: str) -> list[list[Text]]:
     rows = []
     for name, probe in sorted(live.hosts.items()):
-        link = "" if look.is_narrow else _of_link(probe)
         sent = ratio(probe["sent_bytes"], probe["seconds"])
         received = ratio(probe["received_bytes"], probe["seconds"])
+        link = _of_link(probe, link_wording)
         cells = [
             Text(printable_line(name)),
             _busy(probe["cpu_share"], look),
@@ -233,11 +254,14 @@ def _bytes(number: float | None) -> str:
     return "?" if number is None else format_bytes(number)
 
 
-def _of_link(probe: Record) -> str:
+def _of_link(probe: Record, wording: str) -> str:
+    """`wording` has a place for the share; without one nothing is said."""
     link, known = probe["link_bits_per_second"], [probe["sent_bytes"], probe["received_bytes"]]
     rate = ratio(max((one for one in known if one is not None), default=None), probe["seconds"])
     share = ratio(rate, link)
-    return "" if share is None else f" ({100 * 8 * share:.0f} % of the link)"
+    if share is None or not wording:
+        return ""
+    return f" ({wording.format(f'{100 * 8 * share:.0f} %')})"
 
 
 def _hosts(rows: list[list[Text]], most: int, look: Look) -> list[RenderableType]:

@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,10 +26,11 @@ from paceline.launch.batch.meeting import Meeting, meet
 from paceline.launch.batch.peers import Peers, wait_watching
 from paceline.launch.batch.place import Place
 from paceline.launch.claim import Job, claim_run, next_attempt, note_launch
+from paceline.launch.ending import ending_in_words
 from paceline.launch.scratch import scratch_directory
 from paceline.lifetime import process_started
 from paceline.machine.cores import num_cores
-from paceline.machine.signals import FROM_A_SCHEDULER, caught_by
+from paceline.machine.signals import FROM_A_SCHEDULER, caught_by, unmoved_by_closed_terminal
 from paceline.machine.tuning import speed_environment
 from paceline.order import WorkerOrder
 from paceline.recipe import refuse_too_many_processes
@@ -42,7 +44,7 @@ def train_in_place(job: Job, place: Place, say: Say) -> int:
     if place.rank > 0:
         prepare_directory(job.run.path)
         return _run_worker(job, place, order, say)
-    with claim_run(job, say):
+    with claim_run(job, say), unmoved_by_closed_terminal():
         note_launch(job.run, None, [])
         attempt = next_attempt(job.run)
         events = EventFile(job.run.launcher_events, attempt)
@@ -61,6 +63,8 @@ def train_in_place(job: Job, place: Place, say: Say) -> int:
         events.write("exit", code=code)
         events.close()
         shutil.rmtree(_pulses(job, place), ignore_errors=True)
+        if code == 0:
+            say(ending_in_words(job.run, order.launched_at or time.time()))
         return code
 
 

@@ -14,6 +14,7 @@ from paceline.doctor.rows import render
 from paceline.errors import EXIT_USER_ERROR, Say, UserError
 from paceline.hosts.file import HostsFile
 from paceline.launch.claim import Job, claim_run, next_attempt, note_end, note_launch
+from paceline.launch.ending import ending_in_words
 from paceline.launch.remote.collect import collect
 from paceline.launch.remote.fleet import Fleet, in_order, sees_launcher
 from paceline.launch.remote.link import HostLink, names_of
@@ -29,7 +30,7 @@ from paceline.launch.remote.restart import (
 from paceline.launch.remote.round import Mission, Round, Stop, least_hosts
 from paceline.lifetime import process_started
 from paceline.machine.devices import choose_processes
-from paceline.machine.signals import caught_by
+from paceline.machine.signals import caught_by, unmoved_by_closed_terminal
 from paceline.recipe import refuse_too_many_processes
 from paceline.record.checkpoints import all_checkpoints, step_of
 from paceline.record.writer import EventFile
@@ -44,16 +45,23 @@ def train_on_hosts(job: Job, hosts_file: HostsFile, say: Say) -> int:
     with claim_run(job, say):
         stop = Stop(job, say)
         interfaces = examine(job, hosts_file)
-        fleet = Fleet(hosts_file.hosts, job.run, job.recipe.guard.hang_seconds, say)
-        with caught_by(stop.on_signal), fleet:
-            fleet.connect_all()
-            refuse_too_many_processes(job.recipe, sum(num_procs_on(job, x) for x in fleet.links))
-            mission = Mission(job, fleet, stop, hosts_file, interfaces, say)
-            code = Campaign(mission).run(started)
+        with unmoved_by_closed_terminal():
+            fleet = Fleet(hosts_file.hosts, job.run, job.recipe.guard.hang_seconds, say)
+            code = train_with(Mission(job, fleet, stop, hosts_file, interfaces, say), started)
             away = [link.host for link in fleet.links if link.looked and not sees_launcher(link)]
-        collect(job.run, away, say)
-        note_end(job.run, code)
+            collect(job.run, away, say)
+            note_end(job.run, code)
+            if code == 0:
+                say(printable(ending_in_words(job.run, started)))
         return code
+
+
+def train_with(mission: Mission, started: float) -> int:
+    job, fleet = mission.job, mission.fleet
+    with caught_by(mission.stop.on_signal), fleet:
+        fleet.connect_all()
+        refuse_too_many_processes(job.recipe, sum(num_procs_on(job, x) for x in fleet.links))
+        return Campaign(mission).run(started)
 
 
 class Campaign:

@@ -48,8 +48,9 @@ class Stop:
 
     def on_signal(self, number: int, _frame: Any) -> None:
         if self.asked is not None:
-            self.at_once = True
-            self._say("ending at once")
+            if number != signal.SIGHUP:  # a closed terminal sends it more than once
+                self.at_once = True
+                self._say("ending at once")
             return
         self.asked = number
         self._say("saving a checkpoint on all hosts, then stopping (once more: end at once)")

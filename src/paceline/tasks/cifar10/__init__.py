@@ -3,9 +3,10 @@
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from paceline.tasks.contract import TaskKind
+from paceline.units import Scale
 
 if TYPE_CHECKING:
     import torch
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 
 class Cifar10Kind(TaskKind):
+    score_scales: ClassVar = {"top1": Scale("top-1", "1, as %")}
+
     @property
     def recipe_class(self) -> "type[Cifar10Recipe]":
         from paceline.tasks.cifar10.settings import Cifar10Recipe
@@ -37,6 +40,15 @@ class Cifar10Kind(TaskKind):
         from paceline.tasks.cifar10.prepare import open_split
 
         open_split(data_directory(recipe.data), "train")
+
+    def micro_batches_per_epoch(self, recipe: "Cifar10Recipe") -> float:
+        from paceline.data.places import data_directory
+        from paceline.tasks.cifar10.prepare import open_split
+
+        splits = ["train"] if recipe.train_on == "train" else ["train", "validation"]
+        directory = data_directory(recipe.data)
+        num_train = sum(len(open_split(directory, split).labels) for split in splits)
+        return num_train / recipe.batch.micro_size
 
     def add_data_options(self, data: ArgumentParser) -> None:
         """It has none of its own."""

@@ -24,7 +24,7 @@ from paceline.data.card import (
     write_card,
 )
 from paceline.data.fetch import Source, fetch
-from paceline.data.places import data_directory, data_home, writing_to
+from paceline.data.places import data_directory, data_home, stand_in_name, writing_to
 from paceline.data.prepared import is_done, open_array, put_in_place, refuse_foreign
 from paceline.data.progress import Say
 from paceline.errors import UserError
@@ -94,7 +94,7 @@ class _Origin:
 
 def default_directory(source: str) -> Path:
     """Where `paceline data cifar10` puts it when nothing else is said."""
-    return data_directory("cifar10-stand-in" if source == "stand-in" else "cifar10")
+    return data_directory(stand_in_name(WORKLOAD) if source == "stand-in" else WORKLOAD)
 
 
 def prepare(source: str, to: Path, say: Say) -> Path:

@@ -116,6 +116,7 @@ class Cifar10(PictureTask):
             here = slice(some.start, some.stop, some.step)
             batch = self._on_device(pictures.images[here], pictures.labels[here])
             sums += self._sums_of(model, batch)
+            self.tell_progress(min(start + size, len(numbers)), len(numbers))
         model.train()
         loss, num_right, num = world.add_up(sums).tolist()
         mirror = "yes" if self.recipe.mirror else "no"

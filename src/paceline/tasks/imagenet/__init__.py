@@ -3,10 +3,11 @@
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from paceline.arguments import Verbs, count
 from paceline.tasks.contract import TaskKind
+from paceline.units import Scale
 
 if TYPE_CHECKING:
     import torch
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 
 
 class ImagenetKind(TaskKind):
+    score_scales: ClassVar = {
+        "top1": Scale("top-1", "1, as %"),
+        "top5": Scale("top-5", "1, as %"),
+    }
+
     @property
     def recipe_class(self) -> "type[ImagenetRecipe]":
         from paceline.tasks.imagenet.settings import ImagenetRecipe
@@ -42,6 +48,13 @@ class ImagenetKind(TaskKind):
 
         shards.open_pictures(data_directory(recipe.data), "train")
         shards.require_classes(data_directory(recipe.data), recipe.model.num_classes)
+
+    def micro_batches_per_epoch(self, recipe: "ImagenetRecipe") -> float:
+        from paceline.data.places import data_directory
+        from paceline.tasks.imagenet import shards
+
+        pictures = shards.open_pictures(data_directory(recipe.data), "train")
+        return len(pictures) / recipe.batch.micro_size
 
     def add_data_options(self, data: ArgumentParser) -> None:
         data.add_argument(

@@ -176,8 +176,10 @@ class Imagenet(PictureTask):
     ) -> Scores:
         sums = torch.zeros(4, dtype=torch.float64, device=self.device)
         model.eval()
-        for batch in self._batches_of(source, numbers, world):
+        for number, batch in enumerate(self._batches_of(source, numbers, world), 1):
             sums += sums_of(model(normalised(batch.pictures)).float(), batch.labels)
+            num_done = number * self.recipe.evaluate.batch * world.size
+            self.tell_progress(min(num_done, len(numbers)), len(numbers))
         model.train()
         loss, num_first, num_five, num = world.add_up(sums).tolist()
         size, share = self.scored_size, self.recipe.evaluate.share

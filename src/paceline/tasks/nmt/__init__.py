@@ -3,10 +3,11 @@
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from paceline.arguments import Verbs, count
 from paceline.tasks.contract import TaskKind
+from paceline.units import Scale
 
 if TYPE_CHECKING:
     import torch
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 
 class NmtKind(TaskKind):
+    score_scales: ClassVar = {"bleu": Scale("BLEU", "100"), "chrf": Scale("chrF", "100")}
+
     @property
     def recipe_class(self) -> "type[NmtRecipe]":
         from paceline.tasks.nmt.settings import NmtRecipe
@@ -39,6 +42,14 @@ class NmtKind(TaskKind):
         from paceline.tasks.nmt.store import open_split
 
         open_split(data_directory(recipe.data), "train")
+
+    def micro_batches_per_epoch(self, recipe: "NmtRecipe") -> float:
+        from paceline.data.places import data_directory
+        from paceline.tasks.nmt.batches import batches_of, pairs_within_limit
+        from paceline.tasks.nmt.store import open_split
+
+        train = open_split(data_directory(recipe.data), "train")
+        return batches_of(train, pairs_within_limit(train, recipe.max_length), recipe).per_epoch
 
     def num_parameters(self, recipe: "NmtRecipe") -> int:
         from paceline.models import sizes

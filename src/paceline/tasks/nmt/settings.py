@@ -44,7 +44,10 @@ class NmtRecipe(Recipe):
     model: TransformerModel = setting(TransformerModel(), "the network", fixed=True)
     batch: TextBatchSettings = setting(..., "how many target tokens or sentences make a step")
     max_length: int = setting(
-        80, "pairs with a side of more pieces are left out of training (and counted)", gt=0
+        80,
+        "pairs with a side of more pieces are left out of training (and counted)",
+        gt=0,
+        fixed=True,
     )
     label_smoothing: float = setting(0.1, "share of the target given to all pieces", ge=0, lt=1)
     decode: DecodeSettings = setting(DecodeSettings(), "how translations are searched for")

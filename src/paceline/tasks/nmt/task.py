@@ -16,7 +16,7 @@ from paceline.errors import UserError
 from paceline.models.beam import BeamOptions, translate
 from paceline.models.transformer import Transformer
 from paceline.tasks.contract import Scores, Task
-from paceline.tasks.nmt.batches import TextBatches
+from paceline.tasks.nmt.batches import batches_of, pairs_within_limit
 from paceline.tasks.nmt.network import nmt_shape
 from paceline.tasks.nmt.preparation.prepare import open_split
 from paceline.tasks.nmt.settings import NmtRecipe
@@ -53,24 +53,8 @@ class Nmt(Task):
                 f"the recipe says {recipe.model.vocab_size:,}",
                 f"set model.vocab_size={self.vocabulary.size}, or prepare the data with --vocab",
             )
-        self._usable = self._pairs_within_limit()
-        self._batches = TextBatches(
-            self.train.target_lengths[self._usable] + 1,
-            recipe.batch.micro_size,
-            recipe.batch.by,
-            recipe.seed,
-        )
-
-    def _pairs_within_limit(self) -> np.ndarray:
-        limit = self.recipe.max_length
-        longest = np.maximum(self.train.source_lengths, self.train.target_lengths)
-        usable = np.flatnonzero(longest <= limit)
-        if not len(usable):
-            raise UserError(
-                f"no pair in {self.directory} has at most {limit} pieces on both sides",
-                "raise max_length",
-            )
-        return usable
+        self._usable = pairs_within_limit(self.train, recipe.max_length)
+        self._batches = batches_of(self.train, self._usable, recipe)
 
     def data_facts(self) -> dict[str, dict[str, Any]]:
         """How many training pairs `max_length` leaves out."""
@@ -162,7 +146,9 @@ class Nmt(Task):
         """Every sentence once: dealt out by length, so that all processes end together."""
         order = np.argsort(pairs.source_lengths, kind="stable")[world.rank :: world.size]
         sources = [[*map(int, pairs.source(n)), self.vocabulary.eos_id] for n in order]
-        found = translate(network, sources, options)
+        found = translate(
+            network, sources, options, lambda done: self.tell_progress(done, len(sources))
+        )
         network.train()
         texts = self.vocabulary.decode([best[0].ids for best in found])
         shares = world.gather_values([[int(n) for n in order], texts])

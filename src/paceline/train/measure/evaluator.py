@@ -1,8 +1,13 @@
-"""Scores of stored weights: `python -m paceline.train.measure.evaluator RUN CHECKPOINT SPLIT`."""
+"""Scores of stored weights: `python -m paceline.train.measure.evaluator RUN CHECKPOINT SPLIT FORM`.
+
+FORM is 'text', for people, or 'json'.
+"""
 
 import json
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 from paceline import recipe as recipes
 from paceline.errors import EXIT_USER_ERROR, UserError
@@ -11,17 +16,44 @@ from paceline.models.weights import load_weights
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
 from paceline.task_finder import find_task
+from paceline.terminal import REDRAW_SECONDS, StatusLine, can_redraw, printable, say_on_stderr
+from paceline.units import format_score, format_seconds
 from paceline.world import join, settle_this_process
 
 
-def evaluate(run: RunDirectory, which: str, split: str) -> dict[str, object]:
+class EvaluationLine:
+    """How far an evaluation is, where somebody looks on."""
+
+    def __init__(self) -> None:
+        self._line = StatusLine(sys.stderr) if can_redraw(sys.stderr) else None
+        self._began = self._shown = time.monotonic()
+
+    def show(self, num_done: int, num_samples: int) -> None:
+        now = time.monotonic()
+        if self._line is None or now - self._shown < REDRAW_SECONDS:
+            return
+        self._shown = now
+        left = format_seconds((now - self._began) / num_done * (num_samples - num_done))
+        text = f"evaluated {num_done:,} of {num_samples:,}, {left} left"
+        self._line.show(text, num_done / num_samples)
+
+    def close(self) -> None:
+        if self._line is not None:
+            self._line.close()
+
+
+def evaluate(run: RunDirectory, which: str, split: str) -> dict[str, Any]:
     weights = load_weights(run.path, which)
     recipe = recipes.from_run(run.recipe)
+    say_on_stderr(f"evaluating {weights.name} of {run.path} on {split} data")
     world = join(recipe.device, recipe.guard.group_seconds)
     workload = find_task(recipe.workload).open(recipe, world.device)
     model = workload.build_model()
     model.load_state_dict(weights.tensors)
+    line = EvaluationLine()
+    workload.on_progress = line.show
     scores = workload.evaluate(model, split, world, final=True)
+    line.close()
     return {
         "step": weights.step,
         "weights": weights.name,
@@ -31,9 +63,25 @@ def evaluate(run: RunDirectory, which: str, split: str) -> dict[str, object]:
     }
 
 
+def in_words(run: RunDirectory, result: dict[str, Any], seconds: float) -> str:
+    scales = find_task(recipes.from_run(run.recipe).workload).score_scales
+    scores = [format_score(n, value, scales.get(n)) for n, value in result["scores"].items()]
+    return printable(
+        "\n".join(
+            [
+                f"{run.path}, {result['weights']}, {result['split']} data:",
+                *(f"  {score}" for score in scores),
+                f"  measured as {result['signature']}",
+                f"  took {format_seconds(seconds)}; `paceline report {run.path}` shows it too",
+            ]
+        )
+    )
+
+
 def main() -> None:
     die_with_parent()
-    run, which, split = RunDirectory(Path(sys.argv[1])), sys.argv[2], sys.argv[3]
+    began = time.monotonic()
+    run, which, split, form = RunDirectory(Path(sys.argv[1])), *sys.argv[2:5]
     settle_this_process()
     try:
         result = evaluate(run, which, split)
@@ -41,7 +89,8 @@ def main() -> None:
         sys.stderr.write(f"{error}\n")
         sys.exit(EXIT_USER_ERROR)
     EventFile(run.evaluation_events, attempt=0).write("score", **result)
-    sys.stdout.write(json.dumps(result) + "\n")
+    text = in_words(run, result, time.monotonic() - began) if form == "text" else json.dumps(result)
+    sys.stdout.write(f"{text}\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What training tells the world: event lines, TensorBoard scalars and a line of progress."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,24 @@ from paceline.train.measure.practice import clock_of
 from paceline.train.measure.scalars import Scalars
 from paceline.train.progress import ProgressLine
 from paceline.train.step import Measures, StepResult
+from paceline.units import Scale, format_scores
 from paceline.world import World
 
 
 class Recorder:
     """One per process. Every process writes its events; the first one also shows progress."""
 
-    def __init__(self, run: RunDirectory, settings: LogSettings, world: World, unit: str) -> None:
+    def __init__(
+        self,
+        run: RunDirectory,
+        settings: LogSettings,
+        world: World,
+        unit: str,
+        scales: Mapping[str, Scale],
+    ) -> None:
         self.clock = clock_of(world.rank)
         self.events = EventFile(run.rank_events(world.rank), world.attempt)
-        self._settings = settings
+        self._settings, self._scales = settings, scales
         self._is_first = world.is_first
         self._pending: list[tuple[int, float, StepResult]] = []
         self._step_seconds: list[float] = []
@@ -148,7 +157,7 @@ class Recorder:
             for number, sample in enumerate(scores.samples):
                 self._board.add_text(f"{split}/sample {number + 1}", sample, step)
         if self.line is not None:
-            shown = ", ".join(f"{name} {value:.4f}" for name, value in scores.values.items())
+            shown = format_scores(scores.values, self._scales)
             self.line.say(f"step {step:,}  {split}: {shown}")
             for sample in scores.samples:
                 self.line.say(f"  {sample}")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from paceline.data.card import CARD_NAME, read_card, write_card
-from paceline.data.places import data_directory, require_space, writing_to
+from paceline.data.places import data_directory, require_space, stand_in_name, writing_to
 from paceline.data.prepared import (
     directory_beside,
     is_done,
@@ -75,7 +75,7 @@ class Options:
 
 def default_directory(source: str) -> Path:
     """Where `paceline data imagenet` puts it when nothing else is said."""
-    return data_directory("imagenet-stand-in" if source == "stand-in" else "imagenet")
+    return data_directory(stand_in_name(WORKLOAD) if source == "stand-in" else WORKLOAD)
 
 
 def prepare(source: str, to: Path, options: Options, say: Say) -> Path:

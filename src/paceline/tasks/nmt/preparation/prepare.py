@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from paceline.data.card import CARD_NAME, describe_file, read_card
 from paceline.data.fetch import fetch
-from paceline.data.places import data_directory, data_home, writing_to
+from paceline.data.places import data_directory, data_home, stand_in_name, writing_to
 from paceline.data.prepared import directory_beside, is_done, put_in_place, refuse_foreign
 from paceline.data.progress import Say
 from paceline.errors import UserError
@@ -58,7 +58,7 @@ def default_directory(source: str) -> Path:
     if source == "web":
         return data_directory("nmt")
     if source == "stand-in":
-        return data_directory("nmt-stand-in")
+        return data_directory(stand_in_name(WORKLOAD))
     return data_directory(f"nmt-{expand_home(source).resolve().name}")
 
 

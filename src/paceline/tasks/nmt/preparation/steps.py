@@ -143,7 +143,7 @@ def _unpack(work: Work, origin: Origin) -> list[Corpus]:
     """Plain files of everything: archives, gzip files, and published sets if there are no other."""
     text, material = work.directory / "text", origin.material
     tasks = [(path, work.languages, text / path.stem) for path in material.archives]
-    if tasks:
+    if tasks and origin.kind != "stand-in":  # those were packed here a moment ago
         work.say(f"unpacking {', '.join(path.name for path, _, _ in tasks)}")
     num_workers = work.workers_for(sum(path.stat().st_size for path in material.archives))
     by_archive = dict(run_all(_unpack_archive, tasks, num_workers))
