@@ -18,9 +18,8 @@ from paceline.machine.probe import (
     interface_used,
     link_bits_per_second,
 )
-from paceline.models import compiled
 from paceline.models.conv import Conv3x3
-from paceline.models.sizes import named_shape
+from paceline.models.shapes import named_shape
 from paceline.models.transformer import Transformer
 from paceline.record.events import Event, read_events
 from paceline.record.phases import PhaseClock
@@ -71,7 +70,6 @@ def test_a_kernel_with_fewer_operations_counts_as_what_it_computes() -> None:
         torch.autograd.backward(layer.then_max_pool(pictures).sum())
 
     assert count_flops(work) == 2 * 2 * 25 * 16 * 16 * 9 * 32 * 64
-    assert not compiled.is_off()
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])

@@ -18,7 +18,9 @@ how often the run was started. Of a rank:
 - `begin`: the attempt entered the loop at `step`; `phases` holds its start-up. It also says where
   the rank runs (`host`, `interface`, `num_hosts`), `flops_per_unit` of forward and backward, and
   `peak_flops`, what a multiplication of matrices reached in that process; for text also
-  `left_out`: `num` of the training pairs, `of` so many, that are longer than allowed.
+  `left_out`: `num` of the training pairs, `of` so many, that are longer than allowed. `kernels`
+  says of each that the network asks for whether it ran ("own") or torch's operations in its place
+  ("torch"); `environment.json` says the same of the first process.
 - `steps`: since the last such line `num_steps` steps were done, up to `step`: their mean `loss`,
   `step_seconds` of each, the `slowest_step`, `reduced_bytes` (gradients that this rank gave to the
   all-reduce).
@@ -138,6 +140,7 @@ FIELDS: dict[str, Type] = {
     "flops_per_unit": "above zero",
     "peak_flops": "above zero",
     "loader_workers": "processes",
+    "kernels": "texts by name",
     # steps
     "loss": "measure",
     "rate": "number",
@@ -213,6 +216,7 @@ ENVIRONMENT_FIELDS: dict[str, Type] = {
     "world_size": "processes",
     "threads": "processes",
     "settings": "texts by name",
+    "kernels": "texts by name",
     "hosts": "priced hosts",
 }
 """Of `environment.json`."""

@@ -19,7 +19,7 @@ _NOT_SPEED = (
     "batch.global",
     "batch.per_device",
 )
-_SOFTWARE = ("paceline", "python", "libraries", "platform", "settings")
+_SOFTWARE = ("paceline", "python", "libraries", "platform", "settings", "kernels")
 _HARDWARE = ("device_name", "num_cores", "memory_bytes")
 
 
