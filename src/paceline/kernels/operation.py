@@ -50,14 +50,17 @@ def differentiate(name: str, keep: Operation, backward: Operation) -> None:
         keep(ctx, inputs, output)
         return output
 
-    def back(ctx: Any, *gradients: Any) -> Any:
+    def run_backward(ctx: Any, *gradients: Any) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
             return backward(ctx, *gradients)
 
-    both = {
-        "forward": staticmethod(forward),
-        "backward": staticmethod(once_differentiable(back)),
-    }
+    refuse_second = once_differentiable(run_backward)
+
+    def first_derivative(ctx: Any, *gradients: Any) -> Any:
+        how = refuse_second if torch.is_grad_enabled() else run_backward
+        return how(ctx, *gradients)
+
+    both = {"forward": staticmethod(forward), "backward": staticmethod(first_derivative)}
     function = type(f"paceline_{name}", (torch.autograd.Function,), both)
     _LIBRARY.impl(name, function.apply, "Autograd")  # type: ignore[attr-defined]
 

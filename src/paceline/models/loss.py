@@ -38,8 +38,8 @@ def smoothed_loss(hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: fl
 
     A share `smoothing` of the target is spread evenly over all rows of `weight`.
     """
-    is_plain = hidden.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-    if hidden.device.type == "cpu" and is_plain:
+    is_plain = hidden.device.type == "cpu" and hidden.dtype == torch.float32
+    if is_plain and not torch.is_autocast_enabled("cpu"):
         loss, nll = _ChunkedLoss.apply(hidden, weight, targets, smoothing)  # type: ignore[no-untyped-call]
         return LossSums(loss, len(targets), nll)
     return smoothed_loss_plainly(hidden, weight, targets, smoothing)
