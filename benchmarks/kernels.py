@@ -17,11 +17,11 @@ from statistics import median
 import torch
 import torch.nn.functional as F
 
+from paceline.kernels import operation
 from paceline.machine.cores import num_cores
 from paceline.machine.tuning import speed_environment
-from paceline.models import compiled
 from paceline.models.norm import take_statistics
-from paceline.models.sizes import named_shape
+from paceline.models.shapes import named_shape
 from paceline.models.transformer import Transformer
 from paceline.tasks.cifar10.fastnet import FastNet
 from paceline.tasks.cifar10.resnet import CifarResNet
@@ -66,7 +66,7 @@ def cases() -> dict[str, Callable[[], Step]]:
 
 
 def cpu_seconds(step: Step, has_kernels: bool) -> float:
-    with nullcontext() if has_kernels else compiled.turned_off():
+    with nullcontext() if has_kernels else operation.turned_off():
         began = time.process_time()
         step()
         return time.process_time() - began

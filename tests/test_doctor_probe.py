@@ -3,6 +3,7 @@
 import ast
 import json
 import secrets
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -71,6 +72,41 @@ def test_facts_say_what_this_machine_is(probe: Probe) -> None:
     assert facts["python"] == here and facts["torch"] and facts["paceline"]
     assert facts["code"] == doctor_probe.code_fingerprint("paceline")
     assert facts["addresses"]["127.0.0.1"] == "lo"
+
+
+@pytest.fixture
+def copied_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package as a host has it, under another name."""
+    source, copy = Path(doctor_probe.__file__).parents[1], tmp_path / "copied_paceline"
+    shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return copy
+
+
+def test_hosts_differ_in_code_if_they_differ_in_any_file_that_is_executed(
+    copied_code: Path,
+) -> None:
+    files = [path for path in copied_code.rglob("*") if path.is_file()]
+    kinds = {path.suffix: path for path in files}
+    assert {".py", ".yaml", ".c", ".h", ".js", ".css", ".html"} <= set(kinds)
+    before = doctor_probe.code_fingerprint(copied_code.name)
+    for path in kinds.values():
+        text = path.read_bytes()
+        path.write_bytes(text + b"\n")
+        assert doctor_probe.code_fingerprint(copied_code.name) != before, path.name
+        path.write_bytes(text)
+    assert doctor_probe.code_fingerprint(copied_code.name) == before
+    (copied_code / "kernels" / "common.h").rename(copied_code / "kernels" / "other.h")
+    assert doctor_probe.code_fingerprint(copied_code.name) != before
+
+
+def test_what_python_and_editors_leave_behind_is_no_difference(copied_code: Path) -> None:
+    before = doctor_probe.code_fingerprint(copied_code.name)
+    assert before == doctor_probe.code_fingerprint("paceline")
+    (copied_code / "__pycache__").mkdir()
+    (copied_code / "__pycache__" / "files.cpython-311.pyc").write_bytes(b"compiled")
+    (copied_code / ".files.py.swp").write_bytes(b"open in an editor")
+    assert doctor_probe.code_fingerprint(copied_code.name) == before
 
 
 def test_facts_of_data_come_from_its_card(probe: Probe, pictures: Path) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from paceline.errors import UserError
 from paceline.models.beam import BeamOptions, Hypothesis, translate
 from paceline.models.packing import Packing
-from paceline.models.sizes import TransformerShape
+from paceline.models.shapes import TransformerShape
 from paceline.models.transformer import Transformer
 
 EOS, BOS = 1, 2

@@ -15,13 +15,12 @@ from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
-from paceline.models import compiled
-from paceline.models.attention import attend
-from paceline.models.attention_blocks import attend_plainly, blocks_of
+from paceline.kernels import build, operation
+from paceline.models.attention import attend, attend_plainly
 from paceline.models.dropout import add_dropout, dropout, linear_relu_dropout, relu_dropout
 from paceline.models.loss import LossSums, smoothed_loss, smoothed_loss_plainly
 from paceline.models.packing import AttentionPlan, Packing
-from paceline.models.sizes import (
+from paceline.models.shapes import (
     SIZES,
     TransformerShape,
     count_parameters,
@@ -39,8 +38,8 @@ NO_DROPOUT = {"attention_dropout": 0.0, "relu_dropout": 0.0, "residual_dropout":
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the compiled kernel, and as it is done where there is no compiler."""
     if request.param == "torch":
-        monkeypatch.setattr(compiled, "_is_off", True)
-    elif compiled.library("token_kernel") is None:
+        monkeypatch.setattr(operation, "_is_off", True)
+    elif build.library("tokens") is None:
         pytest.skip("there is no C compiler here")
 
 
@@ -263,7 +262,7 @@ def test_the_fast_attention_is_the_plain_one_with_its_gradients(is_causal: bool)
     other = None if is_causal else inputs[1]
     fast, plain = (
         attend(inputs[0], other, plan, 0.0),
-        attend_plainly(inputs[0], other, blocks_of(plan), 0.0),
+        attend_plainly(inputs[0], other, plan, 0.0),
     )
     torch.testing.assert_close(fast, plain)
     weight = torch.randn_like(fast)
@@ -293,7 +292,7 @@ def test_attention_with_dropout_has_the_gradient_of_what_it_computed() -> None:
     torch.testing.assert_close((gradient * direction).sum(), slope, rtol=1e-2, atol=1e-3)
 
 
-@pytest.mark.skipif(compiled.library("token_kernel") is None, reason="no C compiler here")
+@pytest.mark.skipif(build.library("tokens") is None, reason="no C compiler here")
 def test_the_number_of_threads_changes_no_bit_of_attention() -> None:
     torch.manual_seed(11)
     keys = Packing(a_batch()[0] != 0)
@@ -483,7 +482,7 @@ def _ddp_worker(rank: int, store: str) -> None:
 
 
 def test_sizes_are_known_without_torch() -> None:
-    code = "import sys, paceline.models.sizes; sys.exit('torch' in sys.modules)"
+    code = "import sys, paceline.models.shapes; sys.exit('torch' in sys.modules)"
     assert (
         subprocess.run([sys.executable, "-c", code], env=dict(os.environ), check=False).returncode
         == 0

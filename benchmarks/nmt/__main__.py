@@ -43,7 +43,7 @@ from benchmarks.nmt.measuring import (
 from benchmarks.nmt.text import SETUPS, Setup, find_text, prepare_text
 from benchmarks.nmt.workers import WORKERS
 from paceline.machine.cores import num_cores
-from paceline.models.sizes import count_parameters
+from paceline.models.shapes import count_parameters
 
 
 def table(comparisons: list[Comparison]) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from benchmarks.nmt.text import BEAM_SIZE, BOS, EOS, EXTRA_LENGTH, PAD, UNK, Batch
 from paceline.models.beam import BeamOptions, translate
-from paceline.models.sizes import TransformerShape
+from paceline.models.shapes import TransformerShape
 from paceline.models.transformer import Transformer, sinusoids
 
 Step = Callable[[Batch], None]

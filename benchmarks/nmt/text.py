@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.models.sizes import TransformerShape, named_shape
+from paceline.models.shapes import TransformerShape, named_shape
 
 PAD, EOS, BOS, UNK = 0, 1, 2, 3
 DECODED_LENGTH, EXTRA_LENGTH = 15, 10

@@ -77,11 +77,17 @@ def code_fingerprint(package: str) -> str | None:
     if spec is None or spec.origin is None:  # a mere folder of that name has no origin
         return None
     root = Path(spec.origin).parent
-    files = sorted(path for path in root.rglob("*") if path.suffix in (".py", ".yaml", ".c"))
+    # Everything that lies there, for a list of suffixes forgets one day; but for what Python and
+    # editors leave behind, which differs between hosts with the same code.
+    files = sorted(path for path in root.rglob("*") if path.is_file() and _is_code(path))
     total = hashlib.sha256()
     for path in files:
         total.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
     return total.hexdigest()[:16]
+
+
+def _is_code(path: Path) -> bool:
+    return not path.name.startswith(".") and not path.name.endswith(("~", ".pyc", ".pyo"))
 
 
 def num_cores() -> int:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paceline.errors import UserError
-from paceline.models.attention_blocks import MASKED_SCORE
+from paceline.models.attention import MASKED_SCORE
 from paceline.models.packing import Packing
 from paceline.models.transformer import DecoderLayer, Transformer
 

@@ -1,10 +1,10 @@
 """Dropout whose random numbers cost next to nothing on a CPU.
 
 `F.dropout` draws one float per value from a sequential generator: a fifth of a training step on a
-CPU. Here a kernel hashes the places of values (see `token_kernel.py`); where it cannot be compiled,
-a mask is one random byte per value, drawn in bulk by numpy's SFC64. Both are seeded from torch's
-CPU generator at every call: the same generator state gives the same masks, and there is no other
-state to save. On other devices this is `F.dropout`.
+CPU. Here a kernel hashes the places of values (see `kernels/tokens.py`); where it cannot be
+compiled, a mask is one random byte per value, drawn in bulk by numpy's SFC64. Both are seeded from
+torch's CPU generator at every call: the same generator state gives the same masks, and there is no
+other state to save. On other devices this is `F.dropout`.
 
 Nothing here knows about Transformers.
 """
@@ -16,22 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from paceline.models import token_kernel
-from paceline.models.token_kernel import Chance
+from paceline.kernels import tokens as kernel
 
 LEVELS = 256
-
-
-class Drawn(NamedTuple):
-    """Which values a kernel drops."""
-
-    chance: Chance
-
-    def apply(self, values: Tensor) -> Tensor:
-        return token_kernel.drop(values, self.chance)
-
-    def apply_(self, values: Tensor) -> Tensor:
-        return token_kernel.drop(values, self.chance, out=values)
 
 
 class Mask(NamedTuple):
@@ -57,16 +44,12 @@ class Mask(NamedTuple):
         return values
 
 
-def draw(like: Tensor, rate: float) -> Drawn | Mask:
-    """Something that drops each value with probability `rate` exactly, and scales the others."""
-    if token_kernel.is_there():
-        return Drawn(Chance.draw(rate))
-    return _draw_mask(like, rate)
+def draw(like: Tensor, rate: float) -> Mask:
+    """Something that drops each value with probability `rate` exactly, and scales the others.
 
-
-def _draw_mask(like: Tensor, rate: float) -> Mask:
-    """A byte knows only 256 levels (0.1 would become 26/256), so the threshold itself is drawn
-    from the two levels around the rate, once per mask."""
+    A byte knows only 256 levels (0.1 would become 26/256), so the threshold itself is drawn
+    from the two levels around the rate, once per mask.
+    """
     num_words = -(-like.numel() // 8)
     seed = int(torch.randint(2**63 - 1, ()))
     words = np.random.SFC64(seed).random_raw(num_words + 1)
@@ -79,22 +62,26 @@ def dropout(values: Tensor, rate: float) -> Tensor:
     """As `F.dropout(values, rate)` in training."""
     if rate == 0.0:
         return values
+    if kernel.can_take(values):
+        return kernel.dropout(values, rate)
     if not _is_cheap_here(values):
         return F.dropout(values, rate)
     return _Dropout.apply(values, rate)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def add_dropout(values: Tensor, update: Tensor, rate: float) -> Tensor:
-    """`values + F.dropout(update, rate)`, overwriting `update`."""
+    """`values + F.dropout(update, rate)`, which may overwrite `update`."""
     if rate == 0.0:
         return values + update
+    if kernel.can_take(update) and _is_cheap_here(values):
+        return kernel.add_dropout(values, update, rate)
     if not _is_cheap_here(update):
         return values + F.dropout(update, rate)
     return _AddDropout.apply(values, update, rate)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def relu_dropout(values: Tensor, rate: float) -> Tensor:
-    """`F.dropout(F.relu(values), rate)`, overwriting `values`."""
+    """`F.dropout(F.relu(values), rate)`, which may overwrite `values`."""
     if rate == 0.0:
         return F.relu(values)
     if not _is_cheap_here(values):
@@ -104,9 +91,9 @@ def relu_dropout(values: Tensor, rate: float) -> Tensor:
 
 def linear_relu_dropout(inputs: Tensor, layer: nn.Linear, rate: float) -> Tensor:
     """`relu_dropout(layer(inputs), rate)`; a kernel adds the bias on its way."""
-    if rate == 0.0 or not token_kernel.can_take(inputs):
+    if rate == 0.0 or not kernel.can_take(inputs) or torch.is_autocast_enabled("cpu"):
         return relu_dropout(layer(inputs), rate)
-    return _BiasReluDropout.apply(F.linear(inputs, layer.weight), layer.bias, rate)  # type: ignore[no-any-return, no-untyped-call]
+    return kernel.bias_relu_dropout(F.linear(inputs, layer.weight), layer.bias, rate)
 
 
 def _is_cheap_here(values: Tensor) -> bool:
@@ -129,28 +116,11 @@ class _AddDropout(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, update: Tensor, rate: float) -> Tensor:
         ctx.drawn = draw(update, rate)
         ctx.mark_dirty(update)
-        if isinstance(ctx.drawn, Drawn) and update.is_contiguous():
-            return token_kernel.add_drop_(values, update, ctx.drawn.chance)
         return torch.add(values, ctx.drawn.apply_(update), out=update)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         return gradients[0], ctx.drawn.apply(gradients[0]), None
-
-
-class _BiasReluDropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, bias: Tensor, rate: float) -> Tensor:
-        chance = Chance.draw(rate)
-        ctx.scale = chance.scale
-        ctx.mark_dirty(values)
-        ctx.save_for_backward(token_kernel.relu_drop_(values, bias, chance))
-        return values
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        (result,) = ctx.saved_tensors
-        return *token_kernel.relu_drop_gradients(gradients[0], result, ctx.scale), None
 
 
 class _ReluDropout(torch.autograd.Function):

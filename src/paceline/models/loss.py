@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paceline.models import token_kernel
+from paceline.kernels import tokens
 
 # Large enough for efficient matrix products, small beside weights. Each chunk reads and writes the
 # whole gradient of the matrix, so with 32,768 rows 512 tokens at a time are 3 % slower than 1,024.
@@ -38,7 +38,8 @@ def smoothed_loss(hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: fl
 
     A share `smoothing` of the target is spread evenly over all rows of `weight`.
     """
-    if hidden.device.type == "cpu" and hidden.dtype == torch.float32:
+    is_plain = hidden.device.type == "cpu" and hidden.dtype == torch.float32
+    if is_plain and not torch.is_autocast_enabled("cpu"):
         loss, nll = _ChunkedLoss.apply(hidden, weight, targets, smoothing)  # type: ignore[no-untyped-call]
         return LossSums(loss, len(targets), nll)
     return smoothed_loss_plainly(hidden, weight, targets, smoothing)
@@ -95,8 +96,8 @@ def _losses_(
     logits: Tensor, targets: Tensor, smoothing: float, needs_gradient: bool
 ) -> tuple[Tensor, Tensor]:
     """Sums over the targets and over all classes; the logits become their gradient in place."""
-    if token_kernel.can_take(logits):
-        return token_kernel.smoothed_rows_(logits, targets, smoothing, needs_gradient)
+    if tokens.can_take(logits):
+        return tokens.smoothed_rows_(logits, targets, smoothing, needs_gradient)
     log_probs, places = torch.log_softmax(logits, dim=1, out=logits), targets.unsqueeze(1)
     nll, all_classes = -log_probs.gather(1, places).sum(), -log_probs.sum()
     if needs_gradient:

@@ -7,12 +7,13 @@ four micro-batches and four processes with one each end with the same model.
 """
 
 from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from paceline.models import norm_kernel
+from paceline.kernels import norm as kernel
 
 
 class StepBatchNorm2d(nn.Module):
@@ -22,6 +23,7 @@ class StepBatchNorm2d(nn.Module):
     through `absorb_statistics`.
     """
 
+    kernels: ClassVar = (kernel.NAME,)
     running_mean: torch.Tensor
     running_var: torch.Tensor
     pending: torch.Tensor
@@ -70,11 +72,12 @@ class StepBatchNorm2d(nn.Module):
         x: torch.Tensor,
         before: torch.Tensor | None,
     ) -> torch.Tensor:
-        if self.training and norm_kernel.can_take(x):
-            how = norm_kernel.How(self.eps, is_smooth=activation is F.silu)
-            output, mean, var = norm_kernel.norm_activate(x, before, self.weight, self.bias, how)
-            self.pending[0].add_(mean)
-            self.pending[1].add_(var)
+        if self.training and kernel.can_take(x):
+            is_smooth = activation is F.silu
+            output, statistics = kernel.norm_activate(
+                x, before, self.weight, self.bias, self.eps, is_smooth
+            )
+            self.pending.add_(statistics)
             return output
         output = self(x)
         return activation(output if before is None else output + before, inplace=True)

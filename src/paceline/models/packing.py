@@ -7,6 +7,7 @@ tokens; only attention has to know where sentences begin and end. No parameters.
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -58,3 +59,8 @@ class AttentionPlan:
     keys: Packing
     num_heads: int
     is_causal: bool = False
+
+    @cached_property
+    def starts(self) -> Tensor:
+        """Of queries and of keys, (2, sentences + 1)."""
+        return torch.stack([self.queries.starts, self.keys.starts])

@@ -9,16 +9,18 @@ Searching for translations is in `beam.py`. Nothing here knows of recipes, data 
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from paceline.kernels import attention, tokens
 from paceline.models.attention import attend
 from paceline.models.dropout import add_dropout, dropout, linear_relu_dropout
 from paceline.models.loss import LossSums, smoothed_loss
 from paceline.models.packing import AttentionPlan, Packing
-from paceline.models.sizes import TransformerShape
+from paceline.models.shapes import TransformerShape
 
 POSITIONS_STEP = 256
 LONGEST_WAVE = 10_000
@@ -26,6 +28,8 @@ LONGEST_WAVE = 10_000
 
 class Transformer(nn.Module):
     """`forward` is for training and validation loss; `encode` and the layers serve `beam.py`."""
+
+    kernels: ClassVar = (attention.NAME, tokens.NAME)
 
     def __init__(self, shape: TransformerShape) -> None:
         super().__init__()

@@ -20,6 +20,8 @@ how often the run was started. Of a rank:
   and `cores` that it shares with other hosts where those are namespaces. `flops_per_unit` is of
   forward and backward, `peak_flops` what matrix multiplication reached in that process; for text
   also `left_out`: `num` of the training pairs, `of` so many, that are longer than allowed.
+  `kernels` says of each that the network asks for whether it ran ("own") or torch's operations in
+  its place ("torch"); `environment.json` says the same of the first process.
 - `steps`: since the last such line `num_steps` steps were done, up to `step`: their mean `loss` and
   the last `rate`, `step_seconds` of each, the `slowest_step`, `reduced_bytes` (gradients that this
   rank gave to the all-reduce). The first rank also writes `rates` and `losses` of each step.
@@ -145,6 +147,7 @@ FIELDS: dict[str, Type] = {
     "flops_per_unit": "above zero",
     "peak_flops": "above zero",
     "loader_workers": "processes",
+    "kernels": "texts by name",
     # steps
     "loss": "measure",
     "rate": "number",
@@ -226,6 +229,7 @@ ENVIRONMENT_FIELDS: dict[str, Type] = {
     "world_size": "processes",
     "threads": "processes",
     "settings": "texts by name",
+    "kernels": "texts by name",
     "hosts": "priced hosts",
 }
 """Of `environment.json`."""

@@ -13,7 +13,7 @@ _ONLY_LEARNING = ("seed", "steps", "schedule", "label_smoothing")
 _ONLY_SPEED = ("input", "checkpoint", "compile", "hosts")
 _BATCH = ("batch.global", "batch.per_device")
 """Told as the global batch, which is what both come to."""
-_SOFTWARE = ("paceline", "python", "libraries", "platform")
+_SOFTWARE = ("paceline", "python", "libraries", "platform", "kernels")
 _THREADS = "threads per process"
 _NOT_SET = "not set"
 

@@ -20,7 +20,7 @@ from paceline.train import finetune
 from paceline.train.guard import refuse_fp16_without_cuda
 from paceline.train.input import Input
 from paceline.train.loop import Loop
-from paceline.train.measure import environment, practice
+from paceline.train.measure import environment, kernels, practice
 from paceline.train.measure.flops import measure_peak
 from paceline.train.measure.probes import ProbeThread, find_place, start_probes
 from paceline.train.measure.recorder import Recorder
@@ -39,7 +39,9 @@ class Attempt:
         self.recipe, self.run, self.task, self.world = recipe, run, task, world
         scales = find_task(recipe.workload).score_scales
         self.recorder = Recorder(run, recipe.log, world, task.unit, scales)
-        self.state = build_state(recipe, task.build_model(), world)
+        network = task.build_model()
+        self.kernels = kernels.agree(network, world)
+        self.state = build_state(recipe, network, world)
         self.saver = (
             CheckpointSaver(run, recipe.checkpoint, self.recorder.note) if world.saves else None
         )
@@ -84,9 +86,12 @@ class Attempt:
 
     def look_around(self, order: WorkerOrder) -> dict[str, Any]:
         """Where this process runs, what it has and what it could do."""
+        ran = {"kernels": self.kernels.ran()}
         if self.world.is_first:
-            environment.write(self.run, self.recipe, self.world, order.hosts)
+            environment.write(self.run, self.recipe, self.world, order.hosts, ran)
             self.task.keep(self.run.path)
+            if self.kernels.warning:
+                self.warn(self.kernels.warning)
             if practice.asked():
                 self.warn(f"slowed down on purpose: {practice.VARIABLE}={practice.asked()}")
         self.recorder.open_board(self.state.progress.step)
@@ -94,6 +99,7 @@ class Attempt:
         facts = {
             **self.describe_state(),
             **place.facts(),
+            **ran,
             **self._describe_data(),
             "flops_per_unit": self._count_flops(),
             "peak_flops": measure_peak(self.world.device, self.recipe.precision),

@@ -11,8 +11,6 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from paceline.models import compiled
-from paceline.models.norm import norm_layers
 from paceline.settings import Recipe
 from paceline.train.optimizer import build_optimizer
 from paceline.world import World, unwrapped
@@ -61,22 +59,12 @@ def build_state(recipe: Recipe, network: nn.Module, world: World) -> TrainState:
         )
     if recipe.compile:
         network.compile()  # in place, so that the weights keep their names
-    if world.device.type == "cpu":
-        _use_same_kernels(network, world)
     return TrainState(
         model=world.wrap(network),
         optimizer=build_optimizer(recipe.optimizer, network),
         scaler=torch.amp.GradScaler(world.device.type, enabled=recipe.precision == "fp16"),
         average=average,
     )
-
-
-def _use_same_kernels(network: nn.Module, world: World) -> None:
-    """One host without a compiler: all do without, or their results would differ in rounding."""
-    of_pictures, of_text = ("norm_kernel", "conv_kernel"), ("token_kernel", "attention_kernel")
-    names = of_pictures if norm_layers(network) else of_text
-    if any(world.any_of([compiled.library(name) is None for name in names])):
-        compiled.turn_off()
 
 
 def moving_average(decay: float) -> Any:

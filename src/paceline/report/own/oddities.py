@@ -53,7 +53,7 @@ def _odd(records: list[RankRecord], long: LongStory, begin: dict[str, Any]) -> l
             f"{format_seconds(abs(jump.seconds))} {way} "
             "(it was set, or the machine slept); that time is not counted"
         )
-    return found + _overlaps(long.story) + _sums_that_differ(long)
+    return found + _overlaps(long.story) + _changed_kernels(long.story) + _sums_that_differ(long)
 
 
 def _sums_that_differ(long: LongStory) -> list[str]:
@@ -86,3 +86,21 @@ def _overlaps(story: Story) -> list[str]:
         for (_, ended, one), (begun, other_ended, other) in pairwise(spans)
         if min(ended, other_ended) - begun > 1
     ]
+
+
+def _changed_kernels(story: Story) -> list[str]:
+    """A run that goes on elsewhere may go on with other kernels: faster, slower, rounding."""
+    known = [event for event in story.of_kind("begin") if event.get("kernels")]
+    found = []
+    for before, after in pairwise(known):
+        changed = [
+            f"{name} ({before['kernels'][name]} to {way})"
+            for name, way in after["kernels"].items()
+            if before["kernels"].get(name, way) != way
+        ]
+        if changed:
+            found.append(
+                f"from attempt {before['attempt']} to {after['attempt']} kernels changed: "
+                f"{', '.join(changed)}; speed and rounding before and after are not the same"
+            )
+    return found

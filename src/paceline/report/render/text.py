@@ -172,6 +172,9 @@ def _machine(facts: Facts) -> Iterator[str]:
     settings: dict[str, Any] = environment.get("settings", {})
     if settings:
         yield "  set for the workers: " + " ".join(f"{k}={v}" for k, v in settings.items())
+    kernels: dict[str, str] = environment.get("kernels", {})
+    if kernels:
+        yield "  kernels: " + ", ".join(f"{name} {way}" for name, way in kernels.items())
 
 
 def _threads(number: Any) -> str:

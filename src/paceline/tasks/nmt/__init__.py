@@ -52,10 +52,10 @@ class NmtKind(TaskKind):
         return batches_of(train, pairs_within_limit(train, recipe.max_length), recipe).per_epoch
 
     def num_parameters(self, recipe: "NmtRecipe") -> int:
-        from paceline.models import sizes
+        from paceline.models import shapes
         from paceline.tasks.nmt.network import nmt_shape
 
-        return sizes.count_parameters(nmt_shape(recipe))
+        return shapes.count_parameters(nmt_shape(recipe))
 
     def add_data_options(self, data: ArgumentParser) -> None:
         data.add_argument("--source", dest="source_language", default="en", help="language (en)")

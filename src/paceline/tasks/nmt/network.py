@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from paceline.models.sizes import TransformerShape, named_shape
+from paceline.models.shapes import TransformerShape, named_shape
 from paceline.tasks.nmt.settings import NmtRecipe
 
 

@@ -11,8 +11,6 @@ from collections.abc import Callable
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from paceline.models import compiled
-
 _PEAK_SECONDS = 0.15
 _SIDE = {"cpu": 1024, "cuda": 4096}
 
@@ -23,19 +21,38 @@ def _added_product(
     return 2 * math.prod(left) * right[-1]
 
 
-# torch's counter knows products that make a new matrix, but not those that add to an old one.
-_IN_PLACE = {torch.ops.aten.addmm_: _added_product, torch.ops.aten.baddbmm_: _added_product}
+def _attention(query: torch.Size, key: torch.Size, *_more: object, **_names: object) -> int:
+    """Scores, and the mean of values; keys and values are equally wide."""
+    return 4 * math.prod(query) * key[-2]
+
+
+def _attention_backward(
+    _gradient: torch.Size, query: torch.Size, key: torch.Size, *_more: object, **_names: object
+) -> int:
+    return 2 * _attention(query, key)
+
+
+_aten = torch.ops.aten
+# torch's counter knows products that make a new matrix, but not those that add to an old one, and
+# the attention of GPUs, but not that of CPUs.
+_NOT_KNOWN = {
+    _aten.addmm_: _added_product,
+    _aten.baddbmm_: _added_product,
+    _aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+}
 
 
 def count_flops(work: Callable[[], None]) -> int | None:
     """Operations (a multiplication and an addition are two) of products of matrices and
     convolutions in `work`; None where they cannot be counted.
 
-    Counted as the definition has them: a kernel that gets by with fewer is not given less credit.
+    Counted as the definition has them: an operation of ours that gets by with fewer has registered
+    what the definition takes, so it is not given less credit.
     """
     try:
-        counter = FlopCounterMode(display=False, custom_mapping=_IN_PLACE)
-        with compiled.turned_off(), counter:
+        counter = FlopCounterMode(display=False, custom_mapping=_NOT_KNOWN)
+        with counter:
             work()
     except Exception:
         return None  # a fact less in the report is better than a run that does not start

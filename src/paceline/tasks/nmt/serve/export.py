@@ -22,7 +22,7 @@ from paceline.data.card import read_card
 from paceline.data.places import data_directory, writing_to
 from paceline.errors import UserError
 from paceline.files import whole_directory
-from paceline.models.sizes import BYTES_PER_FP32, count_parameters
+from paceline.models.shapes import BYTES_PER_FP32, count_parameters
 from paceline.record.writer import write_file
 from paceline.tasks.answering import answering
 from paceline.tasks.answering import say as say_on_stderr

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from ctranslate2.specs import TransformerSpec
 
-from paceline.models.sizes import TransformerShape
+from paceline.models.shapes import TransformerShape
 from paceline.models.transformer import Transformer, sinusoids
 from paceline.tasks.nmt.serve.exported import piece_names
 from paceline.tasks.nmt.vocabulary import Vocabulary

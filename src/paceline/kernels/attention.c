@@ -4,7 +4,7 @@
  * Tokens of a sentence follow one another; a token's row holds all its heads side by side. What is
  * kept for the way back are the softmax's weights, weights[sentence][head][query][key].
  */
-#include "kernel_common.h"
+#include "common.h"
 
 #define TOGETHER 8 /* rows whose sums are taken at once, to keep the multipliers busy */
 

@@ -3,32 +3,33 @@
  * is ever stored: whether a value is dropped follows from a seed and its place, so the backward
  * pass asks again. Nothing depends on the number of threads.
  */
-#include "kernel_common.h"
+#include "common.h"
 
 #define PARTS 16 /* sums over rows are taken in so many parts, whatever the number of threads */
 
-/* out = dropout(in), which may be the same place */
+/* out = dropout(in) */
 void drop(const float *in, num count, chance c, float *out) {
 #pragma omp parallel for simd schedule(static)
     for (num i = 0; i < count; i++) out[i] = is_kept(c, i) ? in[i] * c.scale : 0;
 }
 
-/* out = values + dropout(update); out may be update */
+/* out = values + dropout(update) */
 void add_drop(const float *values, const float *update, num count, chance c, float *out) {
 #pragma omp parallel for simd schedule(static)
     for (num i = 0; i < count; i++) out[i] = values[i] + (is_kept(c, i) ? update[i] * c.scale : 0);
 }
 
-/* values = dropout(relu(values + bias)) */
-void relu_drop(float *values, const float *bias, num rows, num width, chance c) {
+/* out = dropout(relu(values + bias)) */
+void relu_drop(const float *values, const float *bias, num rows, num width, chance c, float *out) {
 #pragma omp parallel for schedule(static)
     for (num r = 0; r < rows; r++) {
-        float *restrict row = values + r * width;
+        const float *restrict row = values + r * width;
+        float *restrict to = out + r * width;
 #pragma omp simd
         for (num j = 0; j < width; j++) {
             float z = row[j] + bias[j];
             /* `|`, because a second branch would keep the loop from becoming vectors */
-            row[j] = (z < 0) | !is_kept(c, r * width + j) ? 0 : z * c.scale;
+            to[j] = (z < 0) | !is_kept(c, r * width + j) ? 0 : z * c.scale;
         }
     }
 }

@@ -6,7 +6,7 @@
  * into a fixed number of parts, and each part's sums are float inside a block and double across
  * blocks: the result does not depend on the number of threads.
  */
-#include "kernel_common.h"
+#include "common.h"
 
 #define BLOCK 32
 #define PARTS 16

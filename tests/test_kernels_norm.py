@@ -6,15 +6,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from paceline.models import compiled
+from paceline.kernels import build
 from paceline.models.norm import StepBatchNorm2d
 from tests.scripts import run_python
 
 Tensors = list[torch.Tensor]
 
-pytestmark = pytest.mark.skipif(
-    compiled.library("norm_kernel") is None, reason="there is no C compiler here"
-)
+pytestmark = pytest.mark.skipif(build.library("norm") is None, reason="there is no C compiler here")
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +38,7 @@ def by_kernel(
         [before.clone().requires_grad_()] if before is not None else []
     )
     out = norm.then_silu(*inputs) if is_smooth else norm.then_relu(*inputs)
-    assert "NormActivate" in str(out.grad_fn)
+    assert "norm_activate" in str(out.grad_fn)
     torch.autograd.backward(out, g)
     gradients = [i.grad for i in inputs] + [norm.weight.grad, norm.bias.grad]
     return [out.detach(), norm.pending.clone(), *[grad for grad in gradients if grad is not None]]
@@ -123,14 +121,14 @@ def test_a_spoilt_value_is_not_hidden() -> None:
 
 def test_without_a_compiler_torch_does_the_same() -> None:
     script = (
-        "import torch; from paceline.models import compiled\n"
+        "import torch; from paceline.kernels import build\n"
         "from paceline.tasks.cifar10.resnet import CifarResNet\n"
         "torch.manual_seed(0); torch.set_num_threads(1)\n"
         "model = CifarResNet(8).to(memory_format=torch.channels_last)\n"
         "x = torch.randn(8, 3, 32, 32).contiguous(memory_format=torch.channels_last)\n"
         "loss = (model(x) ** 2).sum(); loss.backward()\n"
         "gradient = float(model.conv.weight.grad.norm())\n"
-        "print(compiled.library('norm_kernel') is not None, float(loss), gradient)\n"
+        "print(build.library('norm') is not None, float(loss), gradient)\n"
     )
     with_it, without = (run_python(script, kernel) for kernel in ("", "off"))
     assert (with_it[0], without[0]) == ("True", "False")

@@ -13,7 +13,7 @@
  * A following max-pooling of 2x2 can be done on the way out: the full result, four times as large,
  * then never sees memory, and neither does its gradient, three quarters of which are zero.
  */
-#include "kernel_common.h"
+#include "common.h"
 #include <omp.h>
 
 #if LANES == 16

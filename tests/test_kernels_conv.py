@@ -6,12 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from paceline.models import compiled, conv
+from paceline.kernels import build, conv
 from paceline.models.conv import Conv3x3
 from tests.scripts import run_python
 
 needs_kernel = pytest.mark.skipif(
-    compiled.library("conv_kernel") is None, reason="there is no C compiler here"
+    build.library("conv") is None, reason="there is no C compiler here"
 )
 
 # (pictures, in, out, height, width): every size of tile, edges cut in both directions, halves of
@@ -53,7 +53,7 @@ def made(shape: tuple[int, ...], is_halved: bool) -> tuple[Conv3x3, torch.Tensor
 def by_kernel(shape: tuple[int, ...], is_halved: bool) -> list[torch.Tensor]:
     layer, x, g = made(shape, is_halved)
     y = layer.then_max_pool(x) if is_halved else layer(x)
-    assert "Winograd" in str(y.grad_fn)
+    assert "conv3x3" in str(y.grad_fn)
     torch.autograd.backward(y, g)
     return [found for found in (y.detach(), layer.weight.grad, x.grad) if found is not None]
 
@@ -126,38 +126,38 @@ def test_what_the_kernel_is_not_made_for_goes_to_torch(
 ) -> None:
     layer = Conv3x3(num_in, num_out, stride)
     y = layer(random_pictures(8, num_in, size, size))
-    assert "Winograd" not in str(y.grad_fn)
+    assert "conv3x3" not in str(y.grad_fn)
     assert y.shape == (8, num_out, -(-size // stride), -(-size // stride))
 
 
 def test_few_tiles_double_precision_and_other_layouts_go_to_torch() -> None:
     layer = Conv3x3(32, 32)
     pictures = random_pictures(25, 32, 12, 12)
-    assert "Winograd" not in str(layer(pictures[:1]).grad_fn)
-    assert "Winograd" not in str(layer(pictures.contiguous()).grad_fn)
-    assert "Winograd" not in str(layer.double()(pictures.double()).grad_fn)
+    assert "conv3x3" not in str(layer(pictures[:1]).grad_fn)
+    assert "conv3x3" not in str(layer(pictures.contiguous()).grad_fn)
+    assert "conv3x3" not in str(layer.double()(pictures.double()).grad_fn)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert layer.float()(pictures).dtype is torch.bfloat16
 
 
 def test_the_best_tile_leaves_the_fewest_multiplications() -> None:
-    assert conv._best_side(32, 32, is_halved=False) == 4
-    assert conv._best_side(3, 3, is_halved=False) == 3
-    assert conv._best_side(2, 2, is_halved=False) == 2
+    assert conv.best_side(32, 32, is_halved=False) == 4
+    assert conv.best_side(3, 3, is_halved=False) == 3
+    assert conv.best_side(2, 2, is_halved=False) == 2
     # Of nine rows halving needs eight: two tiles of four instead of three of three.
-    assert (conv._best_side(9, 9, False), conv._best_side(9, 9, True)) == (3, 4)
+    assert (conv.best_side(9, 9, False), conv.best_side(9, 9, True)) == (3, 4)
 
 
 def test_without_a_compiler_torch_does_the_same() -> None:
     script = (
-        "import torch; from paceline.models import compiled\n"
+        "import torch; from paceline.kernels import build\n"
         "from paceline.tasks.cifar10.fastnet import FastNet\n"
         "torch.manual_seed(0); torch.set_num_threads(1)\n"
         "model = FastNet((32, 48, 64)).to(memory_format=torch.channels_last)\n"
         "x = torch.randn(16, 3, 32, 32).contiguous(memory_format=torch.channels_last)\n"
         "loss = (model(x) ** 2).sum(); loss.backward()\n"
         "gradient = model.stages[0].conv1.weight.grad\n"
-        "print(compiled.library('conv_kernel') is not None, float(loss), float(gradient.norm()))\n"
+        "print(build.library('conv') is not None, float(loss), float(gradient.norm()))\n"
     )
     with_it, without = (run_python(script, kernel) for kernel in ("", "off"))
     assert without[0] == "False"

@@ -1,0 +1,145 @@
+"""What all kernels share as operations of torch: registration, whether they are used, checks.
+
+Whether a kernel can be had is found out once; whether it is wanted may change, because all
+processes of a run have to compute alike. No arithmetic lives here.
+"""
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils.flop_counter import register_flop_formula
+
+from paceline.kernels import build
+
+Operation = Callable[..., Any]
+
+LONGEST_ROW = 2048
+"""The C sources' LONGEST: more channels than this are left to torch."""
+
+# By hand, because `torch.library.custom_op` and `register_autograd` take 15 to 30 microseconds more
+# for a call and its backward, and the step of a small Transformer has dozens of them.
+_LIBRARY: Any = torch.library.Library("paceline", "DEF")  # type: ignore[no-untyped-call]
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
+
+_is_off = False
+_running: dict[str, ctypes.CDLL] = {}
+
+
+def define(schema: str, run: Operation, fake: Operation) -> Operation:
+    """An operation `torch.ops.paceline.NAME` of CPUs; `fake` makes results without values."""
+    name = schema.partition("(")[0]
+    _LIBRARY.define(schema, tags=_TAGS)
+    _LIBRARY.impl(name, run, "CPU")
+    torch.library.register_fake(f"paceline::{name}", fake, lib=_LIBRARY)
+    made: Operation = _packet(name).default
+    return made
+
+
+def differentiate(name: str, keep: Operation, backward: Operation) -> None:
+    """`keep(ctx, inputs, output)` says what `backward(ctx, *gradients)` wants to see again."""
+    operation = _packet(name).default
+
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            output = operation(*inputs)
+        keep(ctx, inputs, output)
+        return output
+
+    def run_backward(ctx: Any, *gradients: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            return backward(ctx, *gradients)
+
+    refuse_second = once_differentiable(run_backward)
+
+    def first_derivative(ctx: Any, *gradients: Any) -> Any:
+        how = refuse_second if torch.is_grad_enabled() else run_backward
+        return how(ctx, *gradients)
+
+    both = {"forward": staticmethod(forward), "backward": staticmethod(first_derivative)}
+    function = type(f"paceline_{name}", (torch.autograd.Function,), both)
+    _LIBRARY.impl(name, function.apply, "Autograd")  # type: ignore[attr-defined]
+
+
+def count_as(name: str, formula: Callable[..., int]) -> None:
+    """What FLOP counters add for a call: what the definition takes, however it is computed."""
+    register_flop_formula(_packet(name))(formula)
+
+
+def _packet(name: str) -> Any:
+    return getattr(torch.ops.paceline, name)
+
+
+def turn_off() -> None:
+    """Use torch's own operations from now on, as other processes of the run have to."""
+    global _is_off  # noqa: PLW0603
+    _is_off = True
+
+
+@contextmanager
+def turned_off() -> Iterator[None]:
+    """Torch's own operations for a while: for whoever compares the two."""
+    global _is_off  # noqa: PLW0603
+    before, _is_off = _is_off, True
+    try:
+        yield
+    finally:
+        _is_off = before
+
+
+def is_used(name: str) -> bool:
+    return not _is_off and _is_there(name)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _is_there(name: str) -> bool:
+    """A constant for `torch.compile`, which cannot look into finding and running a compiler."""
+    return build.library(name) is not None
+
+
+def running(name: str, declare: Callable[[ctypes.CDLL], None]) -> ctypes.CDLL:
+    """The library for an operation that is about to call it; `declare` names argument types."""
+    if name not in _running:
+        found = build.library(name)
+        if found is None:
+            raise RuntimeError(f"torch.ops.paceline: {build.problem(name)}")
+        declare(found)
+        _running[name] = found
+    return _running[name]
+
+
+def has_run(name: str) -> bool:
+    return name in _running
+
+
+def is_usual(x: Tensor) -> bool:
+    """Whether these activations are of the kind that the kernels are written for."""
+    return (
+        x.device.type == "cpu"
+        and x.dtype is torch.float32
+        and x.shape[1] <= LONGEST_ROW
+        and x.numel() > 0
+        and x.is_contiguous(memory_format=torch.channels_last)
+    )
+
+
+def require(is_right: bool, what: str) -> None:
+    """The C sources trust their callers, and a graph that was stored may have another one."""
+    if not is_right:
+        raise ValueError(f"torch.ops.paceline: {what}")
+
+
+def are_floats(*tensors: Tensor | None) -> bool:
+    return all(tensor is None or tensor.dtype is torch.float32 for tensor in tensors)
+
+
+def laid_out(tensor: Tensor) -> Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last)
+
+
+def address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
