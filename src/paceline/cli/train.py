@@ -5,8 +5,13 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paceline.arguments import Verbs, count, say
+
+if TYPE_CHECKING:
+    from paceline.launch.batch.place import Place
+    from paceline.launch.claim import Job
 
 
 def add_train(verbs: Verbs) -> None:
@@ -39,36 +44,74 @@ def add_evaluate(verbs: Verbs) -> None:
 
 
 def train_run(arguments: argparse.Namespace) -> int:
-    from paceline import recipe
-    from paceline.launch import local
+    if arguments.detach:
+        return _train_detached(arguments)
+    if arguments.hosts is not None:
+        return _train_on_hosts(arguments)
     from paceline.launch.batch.detect import find_place
-    from paceline.launch.claim import Job
+
+    place = find_place(os.environ)
+    return _train_here(arguments) if place is None else _train_in_place(arguments, place)
+
+
+def _train_here(arguments: argparse.Namespace) -> int:
+    """Another process imports torch while this one reads the recipe and looks at the data."""
+    from paceline.launch.starter import AgentStarter
     from paceline.machine.devices import num_procs_here
+    from paceline.machine.tuning import speed_environment
+
+    num_procs = arguments.procs or num_procs_here()
+    with AgentStarter(str(_run_path(arguments)), speed_environment(num_procs)) as starter:
+        from paceline.launch import local
+
+        job = _job(arguments, num_procs)
+        _check_data(job)
+        return local.train(job, starter, say)
+
+
+def _train_in_place(arguments: argparse.Namespace, place: "Place") -> int:
+    from paceline.launch.batch.member import train_in_place
+
+    job = _job(arguments, num_procs=0)
+    _check_data(job)
+    return train_in_place(job, place, say)
+
+
+def _train_on_hosts(arguments: argparse.Namespace) -> int:
+    from paceline.hosts.file import load_hosts
+    from paceline.launch.remote import campaign as remote
+
+    job = _job(arguments, arguments.procs or 0)
+    return remote.train_on_hosts(job, load_hosts(arguments.hosts), say)
+
+
+def _train_detached(arguments: argparse.Namespace) -> int:
+    from paceline.launch import jobs
+
+    job = _job(arguments, num_procs=0)  # a mistake in the recipe is told here and now
+    words = [word for word in sys.argv[1:] if word != "--detach"]
+    return jobs.detach(words, job.run, say)
+
+
+def _run_path(arguments: argparse.Namespace) -> Path:
+    path: Path = arguments.run or Path("runs") / Path(arguments.recipe).stem
+    return path.absolute() if arguments.hosts is not None else path
+
+
+def _job(arguments: argparse.Namespace, num_procs: int) -> "Job":
+    from paceline import recipe
+    from paceline.launch.claim import Job
     from paceline.record.schema import RunDirectory
-    from paceline.task_finder import find_task
 
     loaded = recipe.load(arguments.recipe, arguments.settings)
-    path = arguments.run or Path("runs") / Path(arguments.recipe).stem
     command = shlex.join(["paceline", *sys.argv[1:]])
-    if arguments.detach:
-        from paceline.launch import jobs
+    return Job(loaded, RunDirectory(_run_path(arguments)), num_procs, command)
 
-        words = [word for word in sys.argv[1:] if word != "--detach"]
-        return jobs.detach(words, RunDirectory(path), say)
-    if arguments.hosts is not None:
-        from paceline.hosts.file import load_hosts
-        from paceline.launch.remote import campaign as remote
 
-        job = Job(loaded, RunDirectory(path.absolute()), arguments.procs or 0, command)
-        return remote.train_on_hosts(job, load_hosts(arguments.hosts), say)
-    find_task(loaded.workload).check_data(loaded)
-    place = find_place(os.environ)
-    if place is not None:
-        from paceline.launch.batch.member import train_in_place
+def _check_data(job: "Job") -> None:
+    from paceline.task_finder import find_task
 
-        return train_in_place(Job(loaded, RunDirectory(path), 0, command), place, say)
-    num_procs = arguments.procs or num_procs_here()
-    return local.train(Job(loaded, RunDirectory(path), num_procs, command), say)
+    find_task(job.recipe.workload).check_data(job.recipe)
 
 
 def evaluate_run(arguments: argparse.Namespace) -> int:

@@ -4,9 +4,6 @@ The launcher owns the terminal. Workers live in sessions of their own, so Ctrl-C
 launcher, which asks the workers to save and stop; a second Ctrl-C ends everything at once.
 """
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -16,17 +13,17 @@ from paceline.errors import Say
 from paceline.launch.agent import AgentOrder
 from paceline.launch.claim import Job, claim_run, next_attempt, note_launch
 from paceline.launch.scratch import scratch_directory
+from paceline.launch.starter import AgentStarter, RunningAgent
 from paceline.lifetime import process_started
 from paceline.machine.cores import num_cores
 from paceline.machine.signals import caught_by
-from paceline.machine.tuning import speed_environment
 from paceline.order import WorkerOrder
 from paceline.recipe import refuse_too_many_processes
 from paceline.record.checkpoints import all_checkpoints, step_of
 from paceline.record.writer import EventFile
 
 
-def train(job: Job, say: Say) -> int:
+def train(job: Job, starter: AgentStarter, say: Say) -> int:
     """Run the job to its end and return the exit code of the command."""
     started = process_started()
     refuse_too_many_processes(job.recipe, job.num_procs)
@@ -34,33 +31,28 @@ def train(job: Job, say: Say) -> int:
         note_launch(job.run, None, [])
         attempt = next_attempt(job.run)
         events = EventFile(job.run.launcher_events, attempt)
-        environment = speed_environment(job.num_procs)
         events.write(
             "launch",
             started=started,
             command=job.command,
             num_procs=job.num_procs,
             num_cores=num_cores(),
-            settings=environment,
+            settings=starter.environment,
         )
         order = WorkerOrder(attempt=attempt, launched_at=started)
-        code = _run_agent(job, order, environment, say)
+        code = _run_agent(job, order, starter, say)
         events.write("exit", code=code)
         events.close()
         return code
 
 
-def _run_agent(job: Job, order: WorkerOrder, environment: dict[str, str], say: Say) -> int:
+def _run_agent(job: Job, order: WorkerOrder, starter: AgentStarter, say: Say) -> int:
     with scratch_directory(job.run.path) as scratch:
-        store = str(scratch / "store")
+        order = replace(order, store=str(scratch / "store"))
         this = AgentOrder(
-            str(job.run.path), job.num_procs, store, log_directory=str(scratch / "torchrun")
+            str(job.run.path), job.num_procs, order.as_document(), str(scratch / "errors")
         )
-        agent = subprocess.Popen(
-            [sys.executable, "-m", "paceline.launch.agent", this.text()],
-            env={**os.environ, **environment, **replace(order, store=store).to_environment()},
-            start_new_session=True,
-        )
+        agent = starter.start(this)
         stopper = Stopper(agent, say)
         with caught_by(stopper.on_signal):
             code = agent.wait()
@@ -85,7 +77,7 @@ def _conclude(job: Job, code: int, stopper: "Stopper", say: Say) -> int:
 class Stopper:
     """Turns signals to the launcher into an orderly end of the workers."""
 
-    def __init__(self, agent: subprocess.Popen[bytes], say: Say) -> None:
+    def __init__(self, agent: RunningAgent, say: Say) -> None:
         self._agent = agent
         self._say = say
         self._workers: list[psutil.Process] = []
@@ -106,6 +98,8 @@ class Stopper:
             worker.terminate()
 
     def _find_workers(self) -> list[psutil.Process]:
+        if self._agent.pid is None:
+            return []
         try:
             children = psutil.Process(self._agent.pid).children(recursive=True)
         except psutil.NoSuchProcess:

@@ -8,6 +8,7 @@ No torch in this process.
 
 import signal
 import time
+from typing import Any
 
 from paceline.doctor.examination import Purpose, check
 from paceline.doctor.rows import render
@@ -42,9 +43,11 @@ def train_on_hosts(job: Job, hosts_file: HostsFile, say: Say) -> int:
     refuse_too_many_known(job, hosts_file)
     with claim_run(job, say):
         stop = Stop(job, say)
-        interfaces = examine(job, hosts_file)
-        fleet = Fleet(hosts_file.hosts, job.run, job.recipe.guard.hang_seconds, say)
+        fleet = Fleet(job, hosts_file.hosts, say)
         with caught_by(stop.on_signal), fleet:
+            fleet.open_all()
+            with caught_by(_interrupt):  # there is nothing to save yet
+                interfaces = examine(job, hosts_file)
             fleet.connect_all()
             refuse_too_many_processes(job.recipe, sum(num_procs_on(job, x) for x in fleet.links))
             mission = Mission(job, fleet, stop, hosts_file, interfaces, say)
@@ -53,6 +56,10 @@ def train_on_hosts(job: Job, hosts_file: HostsFile, say: Say) -> int:
         collect(job.run, away, say)
         note_end(job.run, code)
         return code
+
+
+def _interrupt(_number: int, _frame: Any) -> None:
+    raise KeyboardInterrupt
 
 
 class Campaign:
