@@ -91,7 +91,7 @@ class Fleet:
         for link in self.links:
             link.send(do="bye")
         for link in self.links:
-            link.part(seconds=40)
+            link.part(seconds=40 if link.is_ready else 5)
         self.mark.unlink(missing_ok=True)
 
     def open_all(self) -> None:
