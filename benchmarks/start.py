@@ -314,6 +314,7 @@ def main() -> None:
     parser.add_argument("--only-lab", action="store_true", help="leave out this machine")
     parser.add_argument("--against", type=Path, metavar="DIR", help="a checkout to compare with")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started ends, the lab too
     data = cifar10.prepare("stand-in", cifar10.default_directory("stand-in"), progress)
     others = [other_version(options.against)] if options.against else []
     versions = [*others, this_version()]
