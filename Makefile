@@ -44,6 +44,7 @@ bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks.nmt
 	$(BIN)/python -m benchmarks.report
 	$(BIN)/python -m benchmarks.waiting
+	$(BIN)/python -m benchmarks.start
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

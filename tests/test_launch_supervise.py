@@ -31,8 +31,9 @@ class Line:
             bufsize=1,
             env={**os.environ, "TMPDIR": str(self.temporary)},
         )
-        hello = {"name": name, "address": ADDRESS, "run": str(run), "token": "t"}
-        self.say(**hello, silence_seconds=silence_seconds)
+        who = {"name": name, "address": ADDRESS, "run": str(run), "token": "t"}
+        self.say(do="warm", **who, num_procs=1, interface="lo", environment={})
+        self.say(do="hello", **who, silence_seconds=silence_seconds)
 
     def say(self, **message: Any) -> None:
         assert self.process.stdin is not None

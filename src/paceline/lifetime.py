@@ -13,9 +13,10 @@ import psutil
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-def die_with_parent() -> None:
-    """Ask the kernel for SIGKILL at the parent's death; where it cannot, look every half second."""
-    parent = os.getppid()
+def die_with_parent(parent: int | None = None) -> None:
+    """Ask the kernel for SIGKILL at the parent's death; where it cannot, look every half second.
+    A forked process knows its parent, even if that one is gone already."""
+    parent = parent or os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died while we were asking

@@ -155,7 +155,7 @@ def _unfailing(stream: TextIO | None, handle: int) -> TextIO:
         io.BufferedWriter(_UnfailingOutput(handle)),
         encoding=stream.encoding,
         errors="backslashreplace",
-        line_buffering=handle == 2 or os.isatty(handle),
+        line_buffering=True,  # processes that train end without the interpreter's last flush
     )
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import psutil
 
-from paceline.order import WorkerOrder
 from paceline.record.checkpoints import choose, read_manifest
 from paceline.record.events import Event, read_events
 from paceline.record.schema import RunDirectory
@@ -131,14 +130,12 @@ class RemoteRun:
         for process in psutil.process_iter():
             try:
                 command = process.cmdline()
-                variables = process.environ()
             except psutil.Error:
                 continue
             line = " ".join(command)
             if module not in line or str(self.run.path) not in line or "ssh" in command[0]:
                 continue
-            ordered = WorkerOrder.from_environment(variables).host
-            if ordered == host or f"remote.supervisor {host}" in line:
+            if f"{self.run.path} {host} " in line or f"remote.supervisor {host}" in line:
                 found.append(process)
         return found
 

@@ -3,6 +3,7 @@
 import re
 import resource
 import signal
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from paceline.order import WorkerOrder
 from tests.cluster.conftest import PracticeLab
 from tests.cluster.remote_run import RemoteRun, Start, weights
 from tests.cluster.test_doctor import python_that_says, slow_import
@@ -23,9 +23,11 @@ def test_a_killed_worker_a_stopped_one_and_a_host_that_lost_its_processes_cost_n
 ) -> None:
     run = start(2, "steps=60", "guard.hang_seconds=6")
     run.wait_for_steps(attempt=1, more=7)
+    with_torch = run.processes("node1", "paceline.launch.forkserver")
     run.worker("node1").kill()
     run.wait_for_steps(attempt=2)
     assert "rank 1 on node1 was killed by SIGKILL" in run.said
+    assert run.processes("node1", "paceline.launch.forkserver") == with_torch, "no second import"
 
     run.worker("node1").send_signal(signal.SIGSTOP)
     seconds = run.wait_for(lambda: "hang: rank 1 on node1" in run.said)
@@ -135,7 +137,7 @@ def test_no_process_outlives_a_launcher_that_is_killed(start: Start) -> None:
 
 
 def test_the_same_fault_twice_at_the_same_step_ends_the_run_with_its_name(start: Start) -> None:
-    run = start(2, "steps=4000", practice="")
+    run = start(2, "steps=4000", practice="compute=3")  # else it has moved on before the kill
     kill_at_once(run, "node1")
     run.wait_for(lambda: len(run.launches()) == 2)
     kill_at_once(run, "node1")
@@ -182,7 +184,13 @@ def kill_at_once(run: RemoteRun, host: str) -> None:
     known = run.said.count("was killed by SIGKILL")
     run.wait_for(lambda: bool(run.processes(host, "paceline.train.worker")))
     worker = run.worker(host)
-    pulses = Path(WorkerOrder.from_environment(worker.environ()).pulse_directory or "")
-    run.wait_for(lambda: bool(list(pulses.glob("rank-*.json"))))
+    rank = int(host.removeprefix("node"))
+    run.wait_for(lambda: newest_pulse(rank) >= worker.create_time())
     worker.kill()
     run.wait_for(lambda: run.said.count("was killed by SIGKILL") > known)
+
+
+def newest_pulse(rank: int) -> float:
+    """When this process, of any run here, last told where it is."""
+    told = Path(tempfile.gettempdir()).glob(f"paceline-*/round/rank-{rank:05d}.json")
+    return max((path.stat().st_mtime for path in told), default=0.0)

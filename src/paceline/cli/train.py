@@ -4,12 +4,16 @@ import argparse
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paceline.arguments import Verbs, count, say
 
 if TYPE_CHECKING:
+    from paceline.cli.words import WorldSize
+    from paceline.launch.batch.place import Place
+    from paceline.launch.claim import Job
     from paceline.machine.devices import Processes
     from paceline.settings import Recipe
 
@@ -45,50 +49,37 @@ def add_evaluate(verbs: Verbs) -> None:
 
 
 def train_run(arguments: argparse.Namespace) -> int:
-    from paceline import recipe
-    from paceline.cli.words import understand
-    from paceline.launch import local
     from paceline.launch.batch.detect import find_place
-    from paceline.launch.claim import Job
-    from paceline.launch.going_on import is_finished
-    from paceline.record.schema import RunDirectory
-    from paceline.task_finder import find_task
     from paceline.terminal import outlive_terminal
 
     outlive_terminal()
     place = find_place(os.environ)
-
-    def world_size(recipe: "Recipe") -> int | None:
-        if arguments.hosts is not None:
-            return None
-        return place.size if place else _choose_processes(arguments, recipe).count
-
-    settings = understand(arguments.recipe, arguments.settings, world_size, say)
-    loaded = recipe.load(arguments.recipe, settings)
-    path = arguments.run or Path("runs") / Path(arguments.recipe).stem
-    command = shlex.join(["paceline", *sys.argv[1:]])
-    if is_finished(Job(loaded, RunDirectory(path), 0, command), say):
-        return 0
     if arguments.detach:
-        from paceline.launch import jobs
-
-        words = [word for word in sys.argv[1:] if word != "--detach"]
-        return jobs.detach(words, RunDirectory(path), say)
+        return _train_detached(arguments)
     if arguments.hosts is not None:
-        from paceline.hosts.file import load_hosts
-        from paceline.launch.remote import campaign as remote
+        return _train_on_hosts(arguments)
+    return _train_here(arguments) if place is None else _train_in_place(arguments, place)
 
-        job = Job(loaded, RunDirectory(path.absolute()), arguments.procs or 0, command)
-        return remote.train_on_hosts(job, load_hosts(arguments.hosts), say)
-    find_task(loaded.workload).check_data(loaded)
-    if place is not None:
-        from paceline.launch.batch.member import train_in_place
 
-        return train_in_place(Job(loaded, RunDirectory(path), 0, command), place, say)
-    chosen = _choose_processes(arguments, loaded)
-    if not arguments.procs and loaded.device != "cpu" and chosen.why != "on the processor":
-        say(f"processes: {chosen.count} ({chosen.why})")
-    return local.train(Job(loaded, RunDirectory(path), chosen.count, command), say)
+def _train_here(arguments: argparse.Namespace) -> int:
+    """Another process imports torch while this one reads the recipe and looks at the data."""
+    from paceline.launch.starter import AgentStarter
+    from paceline.machine.devices import num_visible_devices
+    from paceline.machine.tuning import speed_environment
+
+    likely = arguments.procs or max(1, num_visible_devices())
+    with AgentStarter(str(_run_path(arguments)), speed_environment(likely)) as starter:
+        from paceline.launch import local
+
+        job = _job(arguments, lambda recipe: _choose_processes(arguments, recipe).count)
+        if job is None:
+            return 0
+        chosen = _choose_processes(arguments, job.recipe)
+        _check_data(job)
+        if chosen.count != likely or (likely > 1 and not arguments.procs):
+            say(f"processes: {chosen.count} ({chosen.why})")
+        starter.settle(speed_environment(chosen.count))
+        return local.train(replace(job, num_procs=chosen.count), starter, say)
 
 
 def _choose_processes(arguments: argparse.Namespace, recipe: "Recipe") -> "Processes":
@@ -98,6 +89,65 @@ def _choose_processes(arguments: argparse.Namespace, recipe: "Recipe") -> "Proce
     return choose_processes(
         arguments.procs, recipe.device, num_visible_devices(), num_micro_batches
     )
+
+
+def _train_in_place(arguments: argparse.Namespace, place: "Place") -> int:
+    from paceline.launch.batch.member import train_in_place
+
+    job = _job(arguments, lambda _: place.size)
+    if job is None:
+        return 0
+    _check_data(job)
+    return train_in_place(job, place, say)
+
+
+def _train_on_hosts(arguments: argparse.Namespace) -> int:
+    from paceline.hosts.file import load_hosts
+    from paceline.launch.remote import campaign as remote
+
+    job = _job(arguments, lambda _: None)
+    if job is None:
+        return 0
+    job = replace(job, num_procs=arguments.procs or 0)
+    return remote.train_on_hosts(job, load_hosts(arguments.hosts), say)
+
+
+def _train_detached(arguments: argparse.Namespace) -> int:
+    """A mistake in the recipe, or that nothing is left to do, is told here and now."""
+    from paceline.launch import jobs
+
+    hosts_decide = arguments.hosts is not None
+    job = _job(arguments, lambda r: None if hosts_decide else _choose_processes(arguments, r).count)
+    if job is None:
+        return 0
+    words = [word for word in sys.argv[1:] if word != "--detach"]
+    return jobs.detach(words, job.run, say)
+
+
+def _run_path(arguments: argparse.Namespace) -> Path:
+    path: Path = arguments.run or Path("runs") / Path(arguments.recipe).stem
+    return path.absolute() if arguments.hosts is not None else path
+
+
+def _job(arguments: argparse.Namespace, world_size: "WorldSize") -> "Job | None":
+    """None where nothing is left to train, which is said then."""
+    from paceline import recipe
+    from paceline.cli.words import understand
+    from paceline.launch.claim import Job
+    from paceline.launch.going_on import is_finished
+    from paceline.record.schema import RunDirectory
+
+    settings = understand(arguments.recipe, arguments.settings, world_size, say)
+    loaded = recipe.load(arguments.recipe, settings)
+    command = shlex.join(["paceline", *sys.argv[1:]])
+    job = Job(loaded, RunDirectory(_run_path(arguments)), 0, command)
+    return None if is_finished(job, say) else job
+
+
+def _check_data(job: "Job") -> None:
+    from paceline.task_finder import find_task
+
+    find_task(job.recipe.workload).check_data(job.recipe)
 
 
 def evaluate_run(arguments: argparse.Namespace) -> int:

@@ -1,8 +1,9 @@
-"""torchrun inside one process of ours, one per host: `python -m paceline.launch.agent ORDER`.
+"""What stands for a world on one host: torch's elastic agent with our workers, and their failures.
 
-torchrun starts the workers, notices the first that fails and ends the others. What is added here:
-it dies with its launcher, is quiet, and says in one message which worker failed first and why.
-ORDER is JSON, see `AgentOrder`.
+It starts the workers, notices the first that fails and ends the others. What is added here: it
+dies with its launcher, is quiet, and says in one message which worker failed first and why. It is
+forked from a process that has imported torch (`forkserver.py`); where forking is not safe it is
+started as `python -m paceline.launch.agent RUN ORDER`, with an `AgentOrder` as JSON.
 """
 
 import json
@@ -14,18 +15,19 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from paceline.errors import EXIT_USER_ERROR
 from paceline.launch.failures import is_second_hand
-from paceline.launch.remote.joining import WAITING, importing, write_stage
+from paceline.launch.remote.joining import STARTING, WAITING, write_stage
+from paceline.launch.workers import prepare_workers
 from paceline.lifetime import die_with_parent
 from paceline.machine.signals import survive
+from paceline.order import WorkerOrder
 from paceline.terminal import outlive_terminal
 
+MODULE = "paceline.launch.agent"
 _STORE_SECONDS = 60
-_JOIN_SECONDS = 86_400
-"""The launcher sees what every host does, and decides for how long it is waited for."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +36,13 @@ class AgentOrder:
 
     run: str
     num_procs: int
-    store: str
-    """A file on one host; on many 'tcp://address:port' of a store on the first host."""
+    worker: dict[str, Any]
+    """The order to each worker, as a document."""
     log_directory: str
-    """Where torchrun keeps its files; its default stays behind in the temporary directory."""
+    """Where workers leave their error files."""
     num_hosts: int = 1
-    first_rank: int = 0
-    address: str = ""
-    """This host's private address."""
+    host_rank: int = 0
+    """The how-manieth host this is."""
     listener: int | None = None
     """On the first of many hosts: the open file on which the store listens."""
     failure_file: str | None = None
@@ -54,29 +55,46 @@ class AgentOrder:
     def text(self) -> str:
         return json.dumps(asdict(self))
 
+    @property
+    def worker_order(self) -> WorkerOrder:
+        return WorkerOrder.from_document(self.worker)
+
+    @property
+    def store(self) -> str:
+        return self.worker_order.store or ""
+
 
 def main() -> None:
     die_with_parent()
     outlive_terminal()
-    this = AgentOrder.parse(sys.argv[1])
     survive(signal.SIGTERM)  # the workers save; this process outlives them
-    _note_stage(this, importing("torch"))
-    from torch.distributed import run as torchrun  # noqa: PLC0415
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
+    run_agent(AgentOrder.parse(sys.argv[2]), MODULE)
 
-    logging.disable(logging.CRITICAL)  # explain() says once what torchrun says many times
+
+def run_agent(this: AgentOrder, process_name: str) -> NoReturn:
+    """To the end of this process. `process_name`: the module by which `ps` knows it."""
+    workers = prepare_workers(this.run, this.num_procs, process_name)  # before any thread
+    from paceline.launch.elastic import Part, run_workers  # noqa: PLC0415  (torch)
+
+    logging.disable(logging.CRITICAL)  # explain() says once what torch says many times
+    folder = Path(this.log_directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    variables = this.worker_order.to_environment()
     store = _serve(this)
     _note_stage(this, WAITING)
-    try:
-        torchrun.main([*_signals(torchrun), *_arguments(this)])
-        os._exit(0)  # interpreter shutdown with torch loaded takes a second that nobody needs
-    except ChildFailedError as error:
-        failure = first_cause(error.failures.values())
-        rank = this.first_rank + failure.local_rank
-        _tell(this, rank, failure)
-        os._exit(EXIT_USER_ERROR if failure.exitcode == EXIT_USER_ERROR else 1)
-    finally:
-        del store
+    part = Part(this.store, this.host_rank, this.num_hosts, folder, variables)
+    failures = run_workers(part, workers, lambda: _note_stage(this, STARTING))
+    del store
+    _leave(this, failures)
+
+
+def _leave(this: AgentOrder, failures: dict[int, Any]) -> NoReturn:
+    """Without the interpreter's shutdown, which with torch takes a second that nobody needs."""
+    if not failures:
+        os._exit(0)
+    failure = first_cause(failures.values())
+    _tell(this, (this.worker_order.first_rank or 0) + failure.local_rank, failure)
+    os._exit(EXIT_USER_ERROR if failure.exitcode == EXIT_USER_ERROR else 1)
 
 
 def _note_stage(this: AgentOrder, text: str) -> None:
@@ -91,38 +109,6 @@ def _serve(this: AgentOrder) -> Any:
 
     address, _, port = this.store.removeprefix("tcp://").rpartition(":")
     return serve_store(address, int(port), this.listener, timedelta(seconds=_STORE_SECONDS))
-
-
-def _signals(torchrun: Any) -> list[str]:
-    """Older versions have no such option, and end workers that are saving after 30 s."""
-    option = "--signals-to-handle"
-    return [f"{option}=SIGQUIT"] if option in torchrun.get_args_parser().format_help() else []
-
-
-def _arguments(this: AgentOrder) -> list[str]:
-    if this.num_hosts == 1 and not this.store.startswith("tcp://"):
-        meeting = [f"--rdzv-endpoint={this.store}.rendezvous", "--rdzv-conf=store_type=file"]
-    else:
-        # The world is complete or it does not start, so nobody waits for a last call. The store
-        # is ours, because torchrun's own would listen on every address.
-        endpoint = this.store.removeprefix("tcp://")
-        meeting = [
-            f"--rdzv-endpoint={endpoint}",
-            f"--rdzv-conf=is_host=0,join_timeout={_JOIN_SECONDS},read_timeout={_JOIN_SECONDS},"
-            "keep_alive_interval=1,keep_alive_max_attempt=3",
-            f"--local-addr={this.address}",
-        ]
-    return [
-        f"--nnodes={this.num_hosts}",
-        f"--nproc-per-node={this.num_procs}",
-        "--max-restarts=0",
-        f"--log-dir={this.log_directory}",
-        "--rdzv-backend=c10d",
-        *meeting,
-        "--module",
-        "paceline.train.worker",
-        this.run,
-    ]
 
 
 def first_cause(failures: Iterable[Any]) -> Any:

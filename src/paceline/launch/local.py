@@ -4,10 +4,7 @@ The launcher owns the terminal. Workers live in sessions of their own, so Ctrl-C
 launcher, which asks the workers to save and stop; a second Ctrl-C ends everything at once.
 """
 
-import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -18,17 +15,17 @@ from paceline.launch.agent import AgentOrder
 from paceline.launch.claim import Job, claim_run, next_attempt, note_launch
 from paceline.launch.ending import ending_in_words
 from paceline.launch.scratch import scratch_directory
+from paceline.launch.starter import AgentStarter, RunningAgent
 from paceline.lifetime import process_started
 from paceline.machine.cores import num_cores
 from paceline.machine.signals import caught_by
-from paceline.machine.tuning import speed_environment
 from paceline.order import WorkerOrder
 from paceline.recipe import refuse_too_many_processes
 from paceline.record.checkpoints import all_checkpoints, step_of
 from paceline.record.writer import EventFile
 
 
-def train(job: Job, say: Say) -> int:
+def train(job: Job, starter: AgentStarter, say: Say) -> int:
     """Run the job to its end and return the exit code of the command."""
     started = process_started()
     refuse_too_many_processes(job.recipe, job.num_procs)
@@ -37,17 +34,16 @@ def train(job: Job, say: Say) -> int:
         note_launch(job.run, None, [])
         attempt = next_attempt(job.run)
         events = EventFile(job.run.launcher_events, attempt)
-        environment = speed_environment(job.num_procs)
         events.write(
             "launch",
             started=started,
             command=job.command,
             num_procs=job.num_procs,
             num_cores=num_cores(),
-            settings=environment,
+            settings=starter.environment,
         )
         order = WorkerOrder(attempt=attempt, launched_at=started)
-        code = _run_agent(job, order, environment, stopper)
+        code = _run_agent(job, order, starter, stopper)
         code = _conclude(job, code, stopper, say)
         events.write("exit", code=code)
         events.close()
@@ -56,19 +52,13 @@ def train(job: Job, say: Say) -> int:
         return code
 
 
-def _run_agent(
-    job: Job, order: WorkerOrder, environment: dict[str, str], stopper: "Stopper"
-) -> int:
+def _run_agent(job: Job, order: WorkerOrder, starter: AgentStarter, stopper: "Stopper") -> int:
     with scratch_directory(job.run.path) as scratch:
-        store = str(scratch / "store")
+        order = replace(order, store=str(scratch / "store"))
         this = AgentOrder(
-            str(job.run.path), job.num_procs, store, log_directory=str(scratch / "torchrun")
+            str(job.run.path), job.num_procs, order.as_document(), str(scratch / "errors")
         )
-        agent = subprocess.Popen(
-            [sys.executable, "-m", "paceline.launch.agent", this.text()],
-            env={**os.environ, **environment, **replace(order, store=store).to_environment()},
-            start_new_session=True,
-        )
+        agent = starter.start(this)
         stopper.follow(agent)
         code = agent.wait()
         stopper.end_stragglers()
@@ -93,12 +83,12 @@ class Stopper:
     """Turns signals to the launcher into an orderly end of the workers."""
 
     def __init__(self, say: Say) -> None:
-        self._agent: subprocess.Popen[bytes] | None = None
+        self._agent: RunningAgent | None = None
         self._say = say
         self._workers: list[psutil.Process] = []
         self.asked: int | None = None
 
-    def follow(self, agent: subprocess.Popen[bytes]) -> None:
+    def follow(self, agent: RunningAgent) -> None:
         self._agent = agent
         if self.asked is not None:  # while it was being started
             agent.kill()
@@ -123,7 +113,7 @@ class Stopper:
             self._agent.kill()  # workers die with it
 
     def _find_workers(self) -> list[psutil.Process]:
-        if self._agent is None:
+        if self._agent is None or self._agent.pid is None:
             return []
         try:
             children = psutil.Process(self._agent.pid).children(recursive=True)

@@ -8,6 +8,7 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 _stop_asked = False
 
@@ -22,13 +23,22 @@ def stop_asked() -> bool:
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, _ask_to_stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
+    catch_signals()
     from paceline.lifetime import die_with_parent  # noqa: PLC0415
     from paceline.terminal import outlive_terminal  # noqa: PLC0415
 
     die_with_parent()
     outlive_terminal()
+    work(Path(sys.argv[1]))
+
+
+def catch_signals() -> None:
+    signal.signal(signal.SIGTERM, _ask_to_stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
+
+
+def work(run_path: Path) -> NoReturn:
+    """To the end of the run, and of this process; what went wrong is recorded for the agent."""
     from torch.distributed.elastic.multiprocessing.errors import get_error_handler  # noqa: PLC0415
 
     from paceline.errors import EXIT_USER_ERROR, UserError  # noqa: PLC0415
@@ -36,7 +46,7 @@ def main() -> None:
     handler = get_error_handler()
     handler.initialize()
     try:
-        run_worker(Path(sys.argv[1]))
+        run_worker(run_path)
     except UserError as error:
         handler.record_exception(error)
         leave_at_once(EXIT_USER_ERROR)
@@ -45,16 +55,17 @@ def main() -> None:
         leave_at_once(1)
 
 
-def leave_at_once(code: int) -> None:
+def leave_at_once(code: int) -> NoReturn:
     """Skip interpreter shutdown: it takes a second, and destructors may wait for others."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-def run_worker(run_path: Path) -> None:
+def run_worker(run_path: Path) -> NoReturn:
     from paceline import recipe as recipes  # noqa: PLC0415
     from paceline import world as worlds  # noqa: PLC0415
+    from paceline.machine.compiler import keep_compiler_out  # noqa: PLC0415
     from paceline.order import WorkerOrder  # noqa: PLC0415
     from paceline.record.schema import RunDirectory  # noqa: PLC0415
     from paceline.task_finder import find_task  # noqa: PLC0415
@@ -65,6 +76,8 @@ def run_worker(run_path: Path) -> None:
     run = RunDirectory(run_path)
     order = WorkerOrder.from_environment()
     recipe = recipes.from_run(Path(order.recipe) if order.recipe else run.recipe)
+    if not recipe.compile:
+        keep_compiler_out()
     pulse = start_pulse(order.pulse_directory, worlds.rank_in_world(order), stop_asked)
     worlds.settle_this_process()
     world = worlds.join(recipe.device, recipe.guard.group_seconds, order)

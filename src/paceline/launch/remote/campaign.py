@@ -8,6 +8,7 @@ No torch in this process.
 
 import signal
 import time
+from typing import Any
 
 from paceline.doctor.examination import Purpose, check
 from paceline.doctor.rows import render
@@ -44,10 +45,9 @@ def train_on_hosts(job: Job, hosts_file: HostsFile, say: Say) -> int:
     refuse_too_many_known(job, hosts_file)
     with claim_run(job, say):
         stop = Stop(job, say)
-        interfaces = examine(job, hosts_file)
+        fleet = Fleet(job, hosts_file.hosts, say)
         with unmoved_by_closed_terminal():
-            fleet = Fleet(hosts_file.hosts, job.run, job.recipe.guard.hang_seconds, say)
-            code = train_with(Mission(job, fleet, stop, hosts_file, interfaces, say), started)
+            code = train_with(fleet, stop, job, hosts_file, started)
             away = [link.host for link in fleet.links if link.looked and not sees_launcher(link)]
             collect(job.run, away, say)
             note_end(job.run, code)
@@ -56,12 +56,19 @@ def train_on_hosts(job: Job, hosts_file: HostsFile, say: Say) -> int:
         return code
 
 
-def train_with(mission: Mission, started: float) -> int:
-    job, fleet = mission.job, mission.fleet
-    with caught_by(mission.stop.on_signal), fleet:
+def train_with(fleet: Fleet, stop: Stop, job: Job, hosts_file: HostsFile, started: float) -> int:
+    with caught_by(stop.on_signal), fleet:
+        fleet.open_all()
+        with caught_by(_interrupt):  # there is nothing to save yet
+            interfaces = examine(job, hosts_file)
         fleet.connect_all()
         refuse_too_many_processes(job.recipe, sum(num_procs_on(job, x) for x in fleet.links))
+        mission = Mission(job, fleet, stop, hosts_file, interfaces, fleet.say)
         return Campaign(mission).run(started)
+
+
+def _interrupt(_number: int, _frame: Any) -> None:
+    raise KeyboardInterrupt
 
 
 class Campaign:

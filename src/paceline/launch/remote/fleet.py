@@ -1,5 +1,6 @@
 """All hosts of a run as the launcher sees them: lines kept open, messages sorted, output merged."""
 
+import os
 import queue
 import time
 import uuid
@@ -8,6 +9,7 @@ from typing import Any
 
 from paceline.errors import Say, UserError
 from paceline.hosts.file import Host
+from paceline.launch.claim import Job
 from paceline.launch.hang import RankState
 from paceline.launch.remote.link import HostLink, Message, is_goodbye
 from paceline.record.schema import RunDirectory
@@ -20,6 +22,17 @@ _HELLO_SECONDS = 90.0
 _TRY_AGAIN_SECONDS = 5.0
 _LEFT_SECONDS = 120.0
 """A host that was told to leave is on its way out, and answers for a while."""
+_PASSED_ON = (
+    "NCCL_",
+    "GLOO_",
+    "PACELINE_PRACTICE",
+    "PACELINE_LINK",
+    "PACELINE_KERNEL",
+    "OMP_NUM_THREADS",
+    "OMP_WAIT_POLICY",
+    "GOMP_SPINCOUNT",
+    "CUDA_VISIBLE_DEVICES",
+)
 
 
 class HostLog:
@@ -39,18 +52,32 @@ class HostLog:
 
 
 class Fleet:
-    def __init__(
-        self, hosts: Sequence[Host], run: RunDirectory, silence_seconds: float, say: Say
-    ) -> None:
-        self._say, self._silence_seconds, self._run = say, silence_seconds, run
+    def __init__(self, job: Job, hosts: Sequence[Host], say: Say) -> None:
+        run = job.run
+        self.say, self._run = say, run
+        self._num_procs, self._silence_seconds = job.num_procs, job.recipe.guard.hang_seconds
         self._inbox: queue.Queue[tuple[HostLink, int, Message]] = queue.Queue()
         self._token = uuid.uuid4().hex[:12]
         self.mark = run.path / f".host-{self._token}-{LAUNCHER}"
-        self.links = [HostLink(host, self._hello(host), self._inbox) for host in hosts]
+        self.links = [
+            HostLink(host, self._warm(host), self._hello(host), self._inbox) for host in hosts
+        ]
         self._logs = {host.name: HostLog(run, host.name) for host in hosts}
+
+    def _warm(self, host: Host) -> Message:
+        return {
+            "do": "warm",
+            "name": host.name,
+            "run": str(self._run.path),
+            "address": host.private_address,
+            "num_procs": self._num_procs or host.devices or 0,
+            "interface": None,
+            "environment": passed_on(host),
+        }
 
     def _hello(self, host: Host) -> Message:
         return {
+            "do": "hello",
             "name": host.name,
             "address": host.private_address,
             "run": str(self._run.path),
@@ -66,13 +93,18 @@ class Fleet:
         for link in self.links:
             link.send(do="bye")
         for link in self.links:
-            link.part(seconds=40)
+            link.part(seconds=40 if link.is_ready else 5)
         self.mark.unlink(missing_ok=True)
+
+    def open_all(self) -> None:
+        """So that torch is imported on the hosts while they are still being examined."""
+        for link in self.links:
+            link.open()
 
     def connect_all(self) -> None:
         """Exactly the hosts of the file, or nothing."""
         for link in self.links:
-            link.connect()
+            link.greet()
         until = time.monotonic() + _HELLO_SECONDS
         while any(link.process is not None and not link.is_ready for link in self.links):
             if time.monotonic() > until:
@@ -126,7 +158,7 @@ class Fleet:
 
     def note(self, link: HostLink, text: str) -> None:
         self._logs[link.name].write(text)
-        self._say(printable(f"[{link.name}] {text}"))
+        self.say(printable(f"[{link.name}] {text}"))
 
     def wait(
         self, links: Sequence[HostLink], done: Callable[[HostLink], bool], most: float
@@ -162,6 +194,12 @@ class Fleet:
     def ask(self, links: Sequence[HostLink], **message: Any) -> None:
         for link in links:
             link.send(**message)
+
+
+def passed_on(host: Host) -> dict[str, str]:
+    """What the user has set here and wants there."""
+    variables = {n: v for n, v in os.environ.items() if n.startswith(_PASSED_ON)}
+    return variables if host.data is None else {**variables, "PACELINE_DATA": host.data}
 
 
 def states_of(links: Sequence[HostLink]) -> list[RankState]:

@@ -19,6 +19,7 @@ import psutil
 from paceline.units import format_seconds
 
 WAITING = "waiting for the other hosts"
+STARTING = "its workers start"
 _STAGE_FILE = "stage.json"
 _STILL_TIMES = 5.0
 """How many times `guard.join_seconds` a host may take without a sign of progress."""
@@ -48,7 +49,7 @@ class StageWatch:
     def look(self) -> dict[str, Any]:
         """The present stage, since when, and how long nothing has moved there."""
         processes = self._processes()
-        stage, sign = self._read_stage(processes), sum(map(_work_of, processes))
+        stage, sign = self._read_stage(), sum(map(_work_of, processes))
         now = time.monotonic()
         if stage != self._stage:
             self._stage, self._since, self._moved = stage, now, now
@@ -63,20 +64,11 @@ class StageWatch:
         except psutil.Error:
             return []
 
-    def _read_stage(self, processes: list[psutil.Process]) -> str:
-        if any(_is_worker(process) for process in processes):
-            return f"its workers start: {importing('torch')}"
+    def _read_stage(self) -> str:
         try:
             return str(json.loads((self._folder / _STAGE_FILE).read_text(encoding="utf-8")))
         except (OSError, ValueError):
             return f"starting {sys.executable}"
-
-
-def _is_worker(process: psutil.Process) -> bool:
-    try:
-        return "paceline.train.worker" in process.cmdline()
-    except psutil.Error:
-        return False
 
 
 def _work_of(process: psutil.Process) -> float:

@@ -24,8 +24,10 @@ _GONE = "gone"
 @dataclass
 class HostLink:
     host: Host
+    warm: Message
+    """What the supervisor is told first: enough to have torch imported there."""
     hello: Message
-    """What the supervisor is told first."""
+    """What it is told when the run begins."""
     inbox: "queue.Queue[tuple[HostLink, int, Message]]"
     process: subprocess.Popen[str] | None = None
     number: int = 0
@@ -51,6 +53,15 @@ class HostLink:
         return self.host.name
 
     def connect(self) -> None:
+        self.open()
+        self.greet()
+
+    def greet(self) -> None:
+        self.since = self.heard = time.monotonic()
+        self.send(**self.hello)
+
+    def open(self) -> None:
+        """A line to a supervisor that does nothing yet to the host's files or processes."""
         self.number += 1
         self.is_ready, self.is_leaving, self.since = False, False, time.monotonic()
         self.heard = self.since
@@ -75,7 +86,7 @@ class HostLink:
         for stream, what in ((self.process.stdout, self._hear), (self.process.stderr, self._note)):
             arguments = (stream, self.number)
             threading.Thread(target=what, args=arguments, daemon=True).start()
-        self.send(**self.hello)
+        self.send(**self.warm)
 
     def _hear(self, stream: IO[str], number: int) -> None:
         for line in stream:

@@ -1,6 +1,5 @@
 """One world on many hosts, from its start until it ends or must be ended."""
 
-import os
 import signal
 import time
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from paceline.hosts.file import HostsFile
 from paceline.launch.claim import Job
 from paceline.launch.failures import Failure, root_cause
 from paceline.launch.hang import RankState, find_hang
-from paceline.launch.remote.fleet import Fleet, savers_among, states_of
+from paceline.launch.remote.fleet import Fleet, passed_on, savers_among, states_of
 from paceline.launch.remote.joining import HostStage, LateNews, find_end_of_patience
 from paceline.launch.remote.link import HostLink, names_of
 from paceline.launch.remote.restart import Outcome
@@ -24,17 +23,6 @@ _ECHO_SECONDS = 1.5
 _STACK_SECONDS = 2.0
 _SETTLED_SECONDS = 3.0
 _STEPPING = (INPUT, COMPUTE, NETWORK, OPTIMIZER)
-_PASSED_ON = (
-    "NCCL_",
-    "GLOO_",
-    "PACELINE_PRACTICE",
-    "PACELINE_LINK",
-    "PACELINE_KERNEL",
-    "OMP_NUM_THREADS",
-    "OMP_WAIT_POLICY",
-    "GOMP_SPINCOUNT",
-    "CUDA_VISIBLE_DEVICES",
-)
 
 
 class Stop:
@@ -125,8 +113,10 @@ class Round:
                 recipe=config.to_yaml(config.dump(self.job.recipe)),
                 num_procs=self.num_procs[position],
                 num_hosts=len(self.members),
+                host_rank=position,
                 has_store=link is first,
-                environment=self._environment(link),
+                address=link.host.private_address,
+                environment=passed_on(link.host),
                 order=self._order(position, link in savers).as_document(),
                 interface=self.mission.interfaces.get(link.name),
                 seconds_since=time.time() - started,
@@ -144,13 +134,6 @@ class Round:
             host=hosts[position].name,
             hosts=tuple(HostPrice(host.name, host.price_per_hour) for host in hosts),
         )
-
-    def _environment(self, link: HostLink) -> dict[str, str]:
-        """What the user has set here and wants there."""
-        passed = {n: v for n, v in os.environ.items() if n.startswith(_PASSED_ON)}
-        if link.host.data is not None:
-            passed["PACELINE_DATA"] = link.host.data
-        return passed
 
     def _follow_steps(self) -> None:
         """How long a step takes; evaluations and checkpoints between two steps are none of it."""
@@ -222,7 +205,7 @@ class Round:
         return Failure(
             host=link.name,
             rank=rank,
-            message=told.get("message", "its torchrun ended silently"),
+            message=told.get("message", "its processes ended silently"),
             exit_code=told["exit_code"] if told else ended.get("code", 1),
             memory_kills=ended.get("memory_kills", 0),
             state=states.get(rank) if rank is not None else None,

@@ -15,7 +15,6 @@ import queue
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -33,8 +32,9 @@ from paceline.launch.remote.host_facts import (
     read_pulses,
     tokens_in,
 )
-from paceline.launch.remote.joining import StageWatch
+from paceline.launch.remote.joining import StageWatch, importing, write_stage
 from paceline.launch.scratch import scratch_directory
+from paceline.launch.starter import AgentStarter, RunningAgent
 from paceline.machine.cores import num_cores
 from paceline.machine.devices import num_visible_devices
 from paceline.machine.interfaces import interface_of
@@ -50,7 +50,9 @@ _SAVE_SECONDS = 30.0
 
 
 class Supervisor:
-    def __init__(self, hello: Message, answers: IO[str], scratch: Path) -> None:
+    def __init__(
+        self, hello: Message, answers: IO[str], scratch: Path, starter: AgentStarter
+    ) -> None:
         self.run = Path(hello["run"])
         self.address: str = hello["address"]
         self._name: str = hello["name"]
@@ -58,7 +60,8 @@ class Supervisor:
         self._lock = threading.Lock()
         self._folder = scratch / "round"
         self._listener: socket.socket | None = None
-        self._agent: subprocess.Popen[str] | None = None
+        self._starter = starter
+        self._agent: RunningAgent | None = None
         self._stages: StageWatch | None = None
         """None from when on all workers here tell where they are."""
         self._num_procs = 0
@@ -117,35 +120,32 @@ class Supervisor:
         self.end_round()
         self._round = message["round"]
         self._prepare_run(message)
-        listener = self._listener if message["has_store"] else None
         order = self._worker_order(message)
         this = AgentOrder(
             run=str(self.run),
             num_procs=message["num_procs"],
-            store=order.store or "",
-            log_directory=str(self._folder / "torchrun"),
+            worker=order.as_document(),
+            log_directory=str(self._folder / "errors"),
             num_hosts=message["num_hosts"],
-            first_rank=order.first_rank or 0,
-            address=self.address,
-            listener=listener.fileno() if listener else None,
+            host_rank=message["host_rank"],
             failure_file=str(self._folder / "failure.json"),
         )
-        self._agent = subprocess.Popen(
-            [sys.executable, "-m", "paceline.launch.agent", this.text()],
-            env={**os.environ, **self._environment(message), **order.to_environment()},
-            pass_fds=[listener.fileno()] if listener else [],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        self._stages, self._num_procs = StageWatch(self._folder, self._agent.pid), this.num_procs
+        self._num_procs = this.num_procs
+        self._begin(this, message)
+
+    def _begin(self, this: AgentOrder, message: Message) -> None:
+        self._starter.settle(environment_of(message))
+        write_stage(self._folder, importing("torch"))
+        listener = self._listener if message["has_store"] else None
+        reading, writing = os.pipe()
+        with os.fdopen(writing, "wb") as output:
+            agent = self._starter.start(this, output, listener.fileno() if listener else None)
+        self._agent, self._stages = agent, StageWatch(self._folder, self._starter.pid)
+        said = os.fdopen(reading, encoding="utf-8", errors="replace")
+        threading.Thread(target=self._follow, args=(agent, said, self._round), daemon=True).start()
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-        threading.Thread(target=self._follow, args=(self._agent, self._round), daemon=True).start()
 
     def _prepare_run(self, message: Message) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -155,15 +155,6 @@ class Supervisor:
             self.run.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self._folder / "recipe.yaml", self.run / "recipe.yaml")
 
-    def _environment(self, message: Message) -> dict[str, str]:
-        interface = message.get("interface") or interface_of(self.address) or "lo"
-        given = {name: str(value) for name, value in message["environment"].items()}
-        return {
-            **speed_environment(message["num_procs"], interface),
-            "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
-            **given,
-        }
-
     def _worker_order(self, message: Message) -> WorkerOrder:
         return replace(
             WorkerOrder.from_document(message["order"]),
@@ -172,11 +163,11 @@ class Supervisor:
             pulse_directory=str(self._folder),
         )
 
-    def _follow(self, agent: subprocess.Popen[str], number: int) -> None:
+    def _follow(self, agent: RunningAgent, said: IO[str], number: int) -> None:
         """Pass on what the workers print, and at the end how it ended."""
-        assert agent.stdout is not None  # noqa: S101  (it was asked for)
-        for line in agent.stdout:
-            self.answer("output", text=line.rstrip("\n"))
+        with said:
+            for line in said:
+                self.answer("output", text=line.rstrip("\n"))
         code = agent.wait()
         try:
             failure = json.loads((self._folder / "failure.json").read_text(encoding="utf-8"))
@@ -239,6 +230,17 @@ class Supervisor:
         self._token.unlink(missing_ok=True)
 
 
+def environment_of(message: Message) -> dict[str, str]:
+    """What the agent and the workers get beside this process's own environment."""
+    given = {name: str(value) for name, value in message["environment"].items()}
+    interface = message["interface"] or interface_of(message["address"]) or "lo"
+    return {
+        **speed_environment(message["num_procs"] or max(1, num_visible_devices()), interface),
+        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
+        **given,
+    }
+
+
 def read_lines(inbox: "queue.Queue[Message | None]") -> None:
     for line in sys.stdin:
         try:
@@ -291,13 +293,20 @@ def main() -> None:
     survive(signal.SIGHUP, signal.SIGINT)  # sshd sends the first when the line is cut
     inbox: queue.Queue[Message | None] = queue.Queue()
     threading.Thread(target=read_lines, args=(inbox,), daemon=True).start()
-    hello = inbox.get()
-    if hello is None:
-        return
+    warm = inbox.get()
+    if warm is not None:
+        with AgentStarter(warm["run"], environment_of(warm), warm["name"]) as starter:
+            hello = inbox.get()  # comes when the hosts have been examined; torch is imported now
+            if hello is not None and hello["do"] == "hello":
+                greet(hello, inbox, starter)
+    os._exit(0)  # the thread that reads stdin would keep this process
+
+
+def greet(hello: Message, inbox: "queue.Queue[Message | None]", starter: AgentStarter) -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     with scratch_directory(Path(hello["run"])) as scratch:
-        supervise(Supervisor(hello, answers, scratch), inbox, hello["silence_seconds"])
-    os._exit(0)  # the thread that reads stdin would keep this process
+        supervisor = Supervisor(hello, answers, scratch, starter)
+        supervise(supervisor, inbox, hello["silence_seconds"])
 
 
 def supervise(
