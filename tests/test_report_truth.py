@@ -120,6 +120,18 @@ def test_below_one_epoch_a_run_is_not_trained_yet_whatever_its_score_does(tmp_pa
     assert "34 % of it, less than one epoch" not in answered(run, "data").sentence  # no card
 
 
+def test_the_loss_of_every_step_tells_a_trend_where_lines_are_few(tmp_path: Path) -> None:
+    run = one_process(tmp_path / "a", "steps=400", per_line=200)
+    run.train(400)
+    path = run.run.rank_events(0)
+    falling = iter([[9 - n / 100 for n in range(200)], [7 - n / 100 for n in range(200)]])
+    changed = re.sub(
+        r'"losses": \[[^]]*\]', lambda _: f'"losses": {next(falling)}', path.read_text()
+    )
+    path.write_text(changed)
+    assert answered(run, "trained").figures["state"] == "improving"
+
+
 def test_a_score_that_scatters_leaves_the_word_to_the_loss(tmp_path: Path) -> None:
     run = one_process(tmp_path / "a", "steps=400", per_line=10)
     for score in (0.1, 0.32, 0.25, 0.36):

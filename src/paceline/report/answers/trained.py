@@ -71,11 +71,19 @@ def _state(facts: Facts, score: Trend | None, loss: Trend | None) -> tuple[str, 
         state, text = _by_loss(facts, loss)
     else:
         state, text = "unknown", f"Unclear: {count_of(facts.step, 'step')} are too few for a trend."
-    text += _after_the_fall(facts, state)
+    text += _after_the_fall(facts, state) + _few_epochs(facts, state)
     short = _stopped_short(facts)
     if short and state in ("improving", "unclear", "unknown"):
         return state, f"No: it {short} {text}"
     return state, f"{text} It {short}" if short else text + _how_far(facts)
+
+
+def _few_epochs(facts: Facts, state: str) -> str:
+    """Where the curves do not tell, how often the data was seen is what is left to go by."""
+    epochs = facts.data.epochs
+    if state not in ("unclear", "unknown") or epochs is None or epochs >= _EPOCHS_TO_TRY:
+        return ""
+    return f" It saw the training data {epochs:.1f} times, which is rarely enough."
 
 
 def _not_one_epoch(facts: Facts, loss: Trend | None) -> str:
