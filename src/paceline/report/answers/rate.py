@@ -180,26 +180,27 @@ def _course(points: Points) -> str:
 
 def _meaning(facts: Facts, now: float, highest: float) -> str:
     share = now / highest
+    ended = "The run is" if facts.reason == "running" else "The run ended"
     at = percent(share) if facts.is_own else f"{now:.3g}, {percent(share)}"
     if not facts.step:
         return "The run has not begun to follow it."
     if _is_before_peak(facts):
         return (
-            f"The run ended at step {facts.step:,}, before the peak: the rate only rose (to "
+            f"{ended} at step {facts.step:,}, before the peak: the rate only rose (to "
             f"{now:.3g}, {percent(share)} of the peak) and never fell; a falling rate usually "
             "improves the score."
         )
     if is_settled(share) and is_below_one_epoch(facts):
         return (
-            f"The run ended at {at} of the peak, but before one epoch was over: the rate fell too "
+            f"{ended} at {at} of the peak, but before one epoch was over: the rate fell too "
             "early for this model to be trained."
         )
     if is_settled(share):
-        return f"The run ended at {at} of the peak: the last steps changed the weights very little."
+        return f"{ended} at {at} of the peak: the last steps changed the weights very little."
     if share < _PARTLY_SETTLED:
-        return f"The run ended at {at} of the peak: a further fall would still bring something."
+        return f"{ended} at {at} of the peak: a further fall would still bring something."
     return (
-        f"The run ended at {at} of the peak: a fall to near zero usually improves the score, and "
+        f"{ended} at {at} of the peak: a fall to near zero usually improves the score, and "
         "this run did not have it."
     )
 

@@ -313,7 +313,9 @@ def _train_on(facts: Facts, state: str) -> str:
 
 
 def _longer(facts: Facts) -> str:
-    """A new run, because the schedule of this one was made for so few steps."""
+    """To the end; else a new run, because the schedule of this one was made for so few steps."""
+    if (facts.steps_wanted or 0) > facts.step:
+        return f"train on: {go_on(facts.run, f'steps={facts.steps_wanted}')}"
     if not is_below_one_epoch(facts):
         return f"a longer schedule: {again(facts.run, f'steps={round(1.5 * facts.step)}')}"
     steps = math.ceil(_EPOCHS_TO_TRY * facts.step / (facts.data.epochs or 1.0))
