@@ -38,7 +38,10 @@ def _by_card(facts: Facts, card: DataCard) -> Answer:
     sentence = f"{kind}{_training_split(card)}."
     others = [f"{n:,} {split}" for split, n in card.num_by_split.items() if split != "train"]
     if others:
-        sentence += f" Besides: {listed(others)} {card.noun}; {_in_all(card)}."
+        sentence += (
+            f" There are also {listed(others)} {card.noun}; all splits together are stored in "
+            f"{format_bytes(card.total_bytes)}."
+        )
     epochs = facts.data.epochs
     if epochs:
         sentence += f" {_epochs(facts, epochs)}"
@@ -86,10 +89,6 @@ def _given(given: GivenData) -> str:
     if given.num_lines is None:
         return f"{size}{by_part}"
     return f"{size}{by_part} in {given.num_lines:,} lines on each side"
-
-
-def _in_all(card: DataCard) -> str:
-    return f"{format_bytes(card.total_bytes)} as stored with everything"
 
 
 def _epochs(facts: Facts, epochs: float) -> str:
