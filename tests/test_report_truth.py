@@ -270,3 +270,13 @@ def test_steps_that_are_missing_from_the_record_are_counted(tmp_path: Path) -> N
         text.startswith("20 of 60 steps are not in the record")
         for text in read_run(run.path).warnings
     )
+
+
+def test_no_answer_asks_for_more_evaluations_while_another_asks_for_fewer(tmp_path: Path) -> None:
+    run = one_process(tmp_path / "a", "steps=400", per_line=100)
+    for score in (0.1, 0.3):
+        run.train(200, evaluate=20.0)
+        run.score(score, 1.0)
+    assert "evaluate less often" in answered(run, "duration").remedy
+    missing = answered(run, "trained").missing
+    assert "2 evaluations, 4 are the least" in missing and "every_steps" not in missing

@@ -100,10 +100,14 @@ def _left(facts: Facts, per_1000: float) -> tuple[dict[str, Any], str]:
 
 def _evaluate_less(facts: Facts) -> str:
     every = (facts.settings.get("evaluate") or {}).get("every_steps")
-    spent = facts.booked.get("evaluation", 0.0)
-    if spent < _MANY_EVALUATIONS * facts.wall_seconds or not isinstance(every, int):
+    if not is_evaluated_much(facts) or not isinstance(every, int):
         return ""
     return f"evaluate less often: {go_on(facts.run, f'evaluate.every_steps={4 * every}')}"
+
+
+def is_evaluated_much(facts: Facts) -> bool:
+    """So much that fewer evaluations would be better."""
+    return facts.booked.get("evaluation", 0.0) > _MANY_EVALUATIONS * facts.wall_seconds
 
 
 def step(facts: Facts) -> Answer:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from paceline.report.answers.answer import QUESTIONS, Answer
+from paceline.report.answers.time import is_evaluated_much
 from paceline.report.answers.words import again, go_on, signed
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import (
@@ -47,7 +48,7 @@ def trained(facts: Facts) -> Answer:
         figures | target,
         f"{'' if facts.data.epochs is None else 'epochs; '}the slope of the last third of the "
         "curve (the median of all pairwise slopes) compared with the noise around it",
-        "" if state == "diverged" else _what_is_missing(facts, score, loss),
+        "" if state in ("diverged", "untrained") else _what_is_missing(facts, score, loss),
         _train_on(facts, state),
     )
 
@@ -281,7 +282,8 @@ def _curve_in_words(curve: Points) -> str:
 
 
 def _what_is_missing(facts: Facts, score: Trend | None, loss: Trend | None) -> str:
-    set_lower = ": set evaluate.every_steps lower" if facts.is_own else ""
+    is_cheap = not is_evaluated_much(facts)  # else the report asks for fewer evaluations
+    set_lower = ": set evaluate.every_steps lower" if facts.is_own and is_cheap else ""
     lacking = ["how many steps were wanted"] if facts.steps_wanted is None else []
     if score is not None:
         lacking += [f"more evaluations{set_lower}"] if score.is_doubtful else []
