@@ -66,6 +66,16 @@ def test_the_seam_of_an_older_run_is_found_by_its_rates_alone(tmp_path: Path) ->
     assert "the last step of each line" in answer.how
 
 
+def test_an_older_run_that_a_newer_version_goes_on_with_names_its_seam(tmp_path: Path) -> None:
+    run = one_process(tmp_path / "a", "steps=60")
+    run.train(60)
+    without(run, "rates", "losses", "steps_wanted")
+    run.go_on("steps=120")
+    run.train(60)
+    text = answered(run, "rate").sentence
+    assert "After step 60 the run went on with another schedule: the rate jumped up from" in text
+
+
 def test_a_run_that_was_stopped_and_goes_on_as_planned_has_no_seam(tmp_path: Path) -> None:
     run = one_process(tmp_path / "a", "steps=120")
     run.train(60)

@@ -17,7 +17,7 @@ from paceline.schedule import (
     shape_in_words,
 )
 from paceline.terminal import sparkline
-from paceline.units import percent
+from paceline.units import count_of, percent
 
 _PLOT_WIDTH = 48
 _NUM_PLANNED = 200
@@ -150,8 +150,9 @@ def _part(points: Points, first: int, last: int) -> Points:
 
 
 def _seam(seam: Seam) -> str:
-    before, after = seam.steps_before, seam.steps_after
-    why = f" (planned for {before:,} steps before, for {after:,} after)" if before != after else ""
+    before, after, why = seam.steps_before, seam.steps_after, ""
+    if before and after and before != after:
+        why = f" (planned for {count_of(before, 'step')} before, for {after:,} after)"
     way = "jumped up" if seam.rate_after > seam.rate_before else "dropped"
     return (
         f"After step {seam.last_step:,} the run went on with another schedule{why}: the rate "

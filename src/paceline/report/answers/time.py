@@ -8,7 +8,7 @@ from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.answers.words import go_on, listed
 from paceline.report.facts.durations import idle_seconds
 from paceline.report.facts.facts import Facts, StepTimes
-from paceline.units import format_seconds, percent, plural
+from paceline.units import count_of, format_seconds, percent, plural
 
 _NAMES = {
     "training": "training",
@@ -94,7 +94,10 @@ def _left(facts: Facts, per_1000: float) -> tuple[dict[str, Any], str]:
     if facts.is_own or num_left <= 0 or not math.isfinite(per_1000):
         return {}, ""
     seconds = num_left * per_1000 / 1000
-    told = f" The {num_left:,} steps that were not done would take {format_seconds(seconds)} more."
+    told = (
+        f" The {count_of(num_left, 'step')} that were not done would take "
+        f"{format_seconds(seconds)} more."
+    )
     return {"seconds_left": seconds}, told
 
 
