@@ -100,6 +100,8 @@ def rank_events(rank: int, size: Size) -> Iterator[Event]:
         now = began + START_UP_SECONDS
         for step in range(first + LINE_STEPS, last + 1, LINE_STEPS):
             event = steps_event(random, attempt, step)
+            if rank == 0:
+                event |= of_every_step(random)
             now += event["seconds"]
             yield {**event, "time": round(now, 6)}
             if rank == 0 and step % EVALUATE_STEPS == 0:
@@ -168,6 +170,12 @@ def steps_event(random: np.random.Generator, attempt: int, step: int) -> Event:
         },
         "gradient_norm": float(random.gamma(4, 0.25)),
     }
+
+
+def of_every_step(random: np.random.Generator) -> Event:
+    """What the first rank writes besides."""
+    losses = random.normal(3, 0.05, LINE_STEPS)
+    return {"rates": [0.4] * LINE_STEPS, "losses": [float(f"{loss:.7g}") for loss in losses]}
 
 
 def evaluation(attempt: int, step: int, now: float) -> Iterator[Event]:

@@ -110,6 +110,17 @@ def test_another_batch_without_a_common_score_cannot_be_judged(tmp_path: Path) -
     assert "global batch (128 to 256) changes what a step learns" in opening
 
 
+@pytest.mark.parametrize("name", stored_runs.SCENES)
+def test_any_two_runs_can_be_compared_in_every_form(tmp_path: Path, name: str) -> None:
+    one = stored_runs.one_of_a_pair(tmp_path / "one", 1)
+    other = stored_runs.SCENES[name](tmp_path / "other")
+    for runs in ([one.path, other.path], [other.path, one.path]):
+        report = open_report(runs, Options(price_per_hour=1.0))
+        assert report.text().startswith("Worth it (")
+        assert report.html() and report.markdown() and json.loads(report.json())
+        assert " nan" not in report.text()
+
+
 # ---- what explains it
 
 

@@ -453,8 +453,8 @@ def test_the_data_is_described_where_it_is_found(tmp_path: Path) -> None:
     assert run.answer("data").startswith("Not known here: ")
     write_file(tmp_path / "pictures" / "card.json", json.dumps(CARD))
     assert run.answer("data") == (
-        "45,000 pictures for training, 138.3 MB as stored. Besides: 10 test pictures; 184.4 MB as "
-        "stored with everything."
+        "45,000 pictures for training, 138.3 MB as stored. There are also 10 test pictures; all "
+        "splits together are stored in 184.4 MB."
     )
     write_file(tmp_path / "pictures" / "card.json", json.dumps({**CARD, "stand_in": {"seed": 1}}))
     assert run.answer("data").startswith("A stand-in that Paceline made. 45,000 pictures")
@@ -475,8 +475,8 @@ def test_the_size_of_the_training_set_is_that_of_the_training_split_as_it_was_gi
     write_file(tmp_path / "text" / "card.json", json.dumps(card))
     assert run.answer("data") == (
         "9.0 MB of text (4.0 MB en and 5.0 MB de) in 60,000 lines on each side for training, "
-        "59,990 pairs, stored in 7.0 MB. Besides: 200 test pairs; 12.5 MB as stored with "
-        "everything."
+        "59,990 pairs, stored in 7.0 MB. There are also 200 test pairs; all splits together are "
+        "stored in 12.5 MB."
     )
 
 

@@ -66,6 +66,16 @@ def test_the_seam_of_an_older_run_is_found_by_its_rates_alone(tmp_path: Path) ->
     assert "the last step of each line" in answer.how
 
 
+def test_an_older_run_that_a_newer_version_goes_on_with_names_its_seam(tmp_path: Path) -> None:
+    run = one_process(tmp_path / "a", "steps=60")
+    run.train(60)
+    without(run, "rates", "losses", "steps_wanted")
+    run.go_on("steps=120")
+    run.train(60)
+    text = answered(run, "rate").sentence
+    assert "After step 60 the run went on with another schedule: the rate jumped up from" in text
+
+
 def test_a_run_that_was_stopped_and_goes_on_as_planned_has_no_seam(tmp_path: Path) -> None:
     run = one_process(tmp_path / "a", "steps=120")
     run.train(60)
@@ -118,6 +128,18 @@ def test_below_one_epoch_a_run_is_not_trained_yet_whatever_its_score_does(tmp_pa
     assert "steps=1055" in answer.remedy  # about three epochs
     assert "before one epoch was over" in answered(run, "rate").sentence
     assert "34 % of it, less than one epoch" not in answered(run, "data").sentence  # no card
+
+
+def test_the_loss_of_every_step_tells_a_trend_where_lines_are_few(tmp_path: Path) -> None:
+    run = one_process(tmp_path / "a", "steps=400", per_line=200)
+    run.train(400)
+    path = run.run.rank_events(0)
+    falling = iter([[9 - n / 100 for n in range(200)], [7 - n / 100 for n in range(200)]])
+    changed = re.sub(
+        r'"losses": \[[^]]*\]', lambda _: f'"losses": {next(falling)}', path.read_text()
+    )
+    path.write_text(changed)
+    assert answered(run, "trained").figures["state"] == "improving"
 
 
 def test_a_score_that_scatters_leaves_the_word_to_the_loss(tmp_path: Path) -> None:
@@ -258,3 +280,13 @@ def test_steps_that_are_missing_from_the_record_are_counted(tmp_path: Path) -> N
         text.startswith("20 of 60 steps are not in the record")
         for text in read_run(run.path).warnings
     )
+
+
+def test_no_answer_asks_for_more_evaluations_while_another_asks_for_fewer(tmp_path: Path) -> None:
+    run = one_process(tmp_path / "a", "steps=400", per_line=100)
+    for score in (0.1, 0.3):
+        run.train(200, evaluate=20.0)
+        run.score(score, 1.0)
+    assert "evaluate less often" in answered(run, "duration").remedy
+    missing = answered(run, "trained").missing
+    assert "2 evaluations, 4 are the least" in missing and "every_steps" not in missing

@@ -95,10 +95,14 @@ def is_used(name: str) -> bool:
     return not _is_off and _is_there(name)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _is_there(name: str) -> bool:
     """A constant for `torch.compile`, which cannot look into finding and running a compiler."""
     return build.library(name) is not None
+
+
+# All that torch.compiler.assume_constant_result does, without the second that importing torch's
+# compiler takes, in processes that compile nothing.
+_is_there._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def running(name: str, declare: Callable[[ctypes.CDLL], None]) -> ctypes.CDLL:

@@ -108,8 +108,8 @@ def _numbers(value: Any) -> list[float] | None:
 
 
 def _measures(value: Any) -> list[float] | None:
-    if type(value) is not list:
-        return None
+    if type(value) is not list or _numbers(value) is value:  # nearly always, and fast
+        return value if type(value) is list else None
     checked = [number for each in value if (number := _measure(each)) is not None]
     if len(checked) < len(value):
         return None

@@ -1,5 +1,7 @@
 """Comparing runs: what did the second machine buy, and is it the machine that bought it?"""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -179,8 +181,8 @@ def _table(
         ["processes", *(str(speed.world_size) for speed in speeds)],
         ["hosts", *(str(speed.num_hosts) for speed in speeds)],
         ["global batch", *(shown(facts.data.global_batch) for facts in runs)],
-        [f"{unit}/s", *(f"{speed.units_per_second:,.0f}" for speed in speeds)],
-        ["step", *(format_seconds(speed.step_seconds) for speed in speeds)],
+        [f"{unit}/s", *(_if_known(speed.units_per_second, "{:,.0f}".format) for speed in speeds)],
+        ["step", *(_if_known(speed.step_seconds, format_seconds) for speed in speeds)],
         *_phase_rows(speeds),
     ]
     if all(speed.cpu_seconds_per_1000_units for speed in speeds):
@@ -196,7 +198,7 @@ def _spent_rows(spent: list[Spent], goal: Goal | None) -> list[list[str]]:
     rows = []
     if goal is not None:
         to_goal = [each.seconds_to_goal for each in spent]
-        rows.append([f"time to {goal}", *(format_seconds(s) if s else "-" for s in to_goal)])
+        rows.append([f"time to {goal}", *(_if_known(s or 0.0, format_seconds) for s in to_goal)])
     walls = [each.wall_seconds for each in spent]
     rows.append(["wall time", *map(format_seconds, walls)])
     hours = [each.host_hours(each.wall_seconds) for each in spent]
@@ -211,10 +213,14 @@ def _phase_rows(speeds: list[Speed]) -> list[list[str]]:
     least = 0.002 * speeds[0].loop_seconds_per_1000_units
     values = {phase: [s.seconds_per_1000_units[phase] for s in speeds] for phase in LOOP}
     return [
-        [f"{phase} per 1,000", *(format_seconds(v) if v else "-" for v in own)]
+        [f"{phase} per 1,000", *(_if_known(v, format_seconds) for v in own)]
         for phase, own in values.items()
         if any(value > least for value in own)
     ]
+
+
+def _if_known(value: float, shown_as: Callable[[float], str]) -> str:
+    return shown_as(value) if value and math.isfinite(value) else "-"
 
 
 def _best(facts: Facts) -> str:

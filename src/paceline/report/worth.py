@@ -123,13 +123,13 @@ def judge(
 
 def _not_comparable(runs: tuple[Facts, Facts], speeds: tuple[Speed, Speed]) -> str:
     base, now = speeds
-    if base.unit != now.unit:
-        return f"{base.run} counts {plural(base.unit)} and {now.run} {plural(now.unit)}"
     few = [speed for speed in speeds if speed.num_steps < _LEAST_STEPS or not speed.step_seconds]
     if few:
         return (
             f"{few[0].run} has {count_of(few[0].num_steps, 'step')}; {_LEAST_STEPS} are the least"
         )
+    if base.unit != now.unit:
+        return f"{base.run} counts {plural(base.unit)} and {now.run} {plural(now.unit)}"
     lost = [facts for facts in runs if diverged(facts.learning)]
     return f"the loss of {lost[0].run} diverged" if lost else ""
 

@@ -38,7 +38,10 @@ def _by_card(facts: Facts, card: DataCard) -> Answer:
     sentence = f"{kind}{_training_split(card)}."
     others = [f"{n:,} {split}" for split, n in card.num_by_split.items() if split != "train"]
     if others:
-        sentence += f" Besides: {listed(others)} {card.noun}; {_in_all(card)}."
+        sentence += (
+            f" There are also {listed(others)} {card.noun}; all splits together are stored in "
+            f"{format_bytes(card.total_bytes)}."
+        )
     epochs = facts.data.epochs
     if epochs:
         sentence += f" {_epochs(facts, epochs)}"
@@ -85,11 +88,7 @@ def _given(given: GivenData) -> str:
     size = f"{format_bytes(given.num_bytes)} of {given.form}"
     if given.num_lines is None:
         return f"{size}{by_part}"
-    return f"{size}{by_part} in {given.num_lines:,} lines on each side"
-
-
-def _in_all(card: DataCard) -> str:
-    return f"{format_bytes(card.total_bytes)} as stored with everything"
+    return f"{size}{by_part} in {count_of(given.num_lines, 'line')} on each side"
 
 
 def _epochs(facts: Facts, epochs: float) -> str:
@@ -108,7 +107,7 @@ def _by_settings(facts: Facts) -> Answer:
         sentences.append(f"The configuration names {listed([*known.named])}.")
     if known.steps_per_epoch:
         figures["steps_per_epoch"] = known.steps_per_epoch
-        text = f"An epoch is {known.steps_per_epoch:,} batches"
+        text = f"An epoch is {count_of(known.steps_per_epoch, 'batch')}"
         if known.num_known_samples:
             figures |= {"num_pictures": known.num_known_samples, "global_batch": known.global_batch}
             text += (
@@ -118,7 +117,9 @@ def _by_settings(facts: Facts) -> Answer:
         sentences.append(f"{text}.")
     if known.global_batch and facts.step:
         seen = figures["num_samples_seen"] = known.global_batch * facts.step
-        sentences.append(f"{format_count(seen)} samples were drawn in {facts.step:,} steps.")
+        sentences.append(
+            f"{format_count(seen)} samples were drawn in {count_of(facts.step, 'step')}."
+        )
     return Answer(
         "data",
         QUESTIONS["data"],
@@ -167,7 +168,7 @@ def _checkpoint_of_log(facts: Facts) -> Answer:
         )
     if every:
         figures["every_steps"] = every
-        text = f"It was set to save every {every:,} steps"
+        text = f"It was set to save {_every(every)}"
         if every > (facts.steps_wanted or facts.step):
             text += (
                 ", which is more than the whole run has: except for a best one kept at "

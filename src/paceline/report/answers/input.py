@@ -69,5 +69,5 @@ def _of_log(facts: Facts) -> Answer:
         f"{format_seconds(mean * share)} of {format_seconds(mean)}. {_without_input(mean, rest)}"
     )
     num_steps = times.num_steps if times is not None else 0
-    how = f"the mean of the waits that the log prints, over {num_steps:,} steps"
+    how = f"the mean of the waits that the log prints, over {count_of(num_steps, 'step')}"
     return Answer("input", QUESTIONS["input"], sentence, figures, how)

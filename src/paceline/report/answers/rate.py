@@ -17,7 +17,7 @@ from paceline.schedule import (
     shape_in_words,
 )
 from paceline.terminal import sparkline
-from paceline.units import percent
+from paceline.units import count_of, percent
 
 _PLOT_WIDTH = 48
 _NUM_PLANNED = 200
@@ -150,8 +150,9 @@ def _part(points: Points, first: int, last: int) -> Points:
 
 
 def _seam(seam: Seam) -> str:
-    before, after = seam.steps_before, seam.steps_after
-    why = f" (planned for {before:,} steps before, for {after:,} after)" if before != after else ""
+    before, after, why = seam.steps_before, seam.steps_after, ""
+    if before and after and before != after:
+        why = f" (planned for {count_of(before, 'step')} before, for {after:,} after)"
     way = "jumped up" if seam.rate_after > seam.rate_before else "dropped"
     return (
         f"After step {seam.last_step:,} the run went on with another schedule{why}: the rate "
@@ -180,26 +181,27 @@ def _course(points: Points) -> str:
 
 def _meaning(facts: Facts, now: float, highest: float) -> str:
     share = now / highest
+    ended = "The run is" if facts.reason == "running" else "The run ended"
     at = percent(share) if facts.is_own else f"{now:.3g}, {percent(share)}"
     if not facts.step:
         return "The run has not begun to follow it."
     if _is_before_peak(facts):
         return (
-            f"The run ended at step {facts.step:,}, before the peak: the rate only rose (to "
+            f"{ended} at step {facts.step:,}, before the peak: the rate only rose (to "
             f"{now:.3g}, {percent(share)} of the peak) and never fell; a falling rate usually "
             "improves the score."
         )
     if is_settled(share) and is_below_one_epoch(facts):
         return (
-            f"The run ended at {at} of the peak, but before one epoch was over: the rate fell too "
+            f"{ended} at {at} of the peak, but before one epoch was over: the rate fell too "
             "early for this model to be trained."
         )
     if is_settled(share):
-        return f"The run ended at {at} of the peak: the last steps changed the weights very little."
+        return f"{ended} at {at} of the peak: the last steps changed the weights very little."
     if share < _PARTLY_SETTLED:
-        return f"The run ended at {at} of the peak: a further fall would still bring something."
+        return f"{ended} at {at} of the peak: a further fall would still bring something."
     return (
-        f"The run ended at {at} of the peak: a fall to near zero usually improves the score, and "
+        f"{ended} at {at} of the peak: a fall to near zero usually improves the score, and "
         "this run did not have it."
     )
 

@@ -8,7 +8,7 @@ from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.answers.words import go_on, listed
 from paceline.report.facts.durations import idle_seconds
 from paceline.report.facts.facts import Facts, StepTimes
-from paceline.units import format_seconds, percent, plural
+from paceline.units import count_of, format_seconds, percent, plural
 
 _NAMES = {
     "training": "training",
@@ -94,16 +94,23 @@ def _left(facts: Facts, per_1000: float) -> tuple[dict[str, Any], str]:
     if facts.is_own or num_left <= 0 or not math.isfinite(per_1000):
         return {}, ""
     seconds = num_left * per_1000 / 1000
-    told = f" The {num_left:,} steps that were not done would take {format_seconds(seconds)} more."
+    told = (
+        f" The {count_of(num_left, 'step')} that were not done would take "
+        f"{format_seconds(seconds)} more."
+    )
     return {"seconds_left": seconds}, told
 
 
 def _evaluate_less(facts: Facts) -> str:
     every = (facts.settings.get("evaluate") or {}).get("every_steps")
-    spent = facts.booked.get("evaluation", 0.0)
-    if spent < _MANY_EVALUATIONS * facts.wall_seconds or not isinstance(every, int):
+    if not is_evaluated_much(facts) or not isinstance(every, int):
         return ""
     return f"evaluate less often: {go_on(facts.run, f'evaluate.every_steps={4 * every}')}"
+
+
+def is_evaluated_much(facts: Facts) -> bool:
+    """So much that fewer evaluations would be better."""
+    return facts.booked.get("evaluation", 0.0) > _MANY_EVALUATIONS * facts.wall_seconds
 
 
 def step(facts: Facts) -> Answer:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from paceline.report.answers.answer import QUESTIONS, Answer
+from paceline.report.answers.time import is_evaluated_much
 from paceline.report.answers.words import again, go_on, signed
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import (
@@ -47,7 +48,7 @@ def trained(facts: Facts) -> Answer:
         figures | target,
         f"{'' if facts.data.epochs is None else 'epochs; '}the slope of the last third of the "
         "curve (the median of all pairwise slopes) compared with the noise around it",
-        "" if state == "diverged" else _what_is_missing(facts, score, loss),
+        "" if state in ("diverged", "untrained") else _what_is_missing(facts, score, loss),
         _train_on(facts, state),
     )
 
@@ -71,11 +72,19 @@ def _state(facts: Facts, score: Trend | None, loss: Trend | None) -> tuple[str, 
         state, text = _by_loss(facts, loss)
     else:
         state, text = "unknown", f"Unclear: {count_of(facts.step, 'step')} are too few for a trend."
-    text += _after_the_fall(facts, state)
+    text += _after_the_fall(facts, state) + _few_epochs(facts, state)
     short = _stopped_short(facts)
     if short and state in ("improving", "unclear", "unknown"):
         return state, f"No: it {short} {text}"
     return state, f"{text} It {short}" if short else text + _how_far(facts)
+
+
+def _few_epochs(facts: Facts, state: str) -> str:
+    """Where the curves do not tell, how often the data was seen is what is left to go by."""
+    epochs = facts.data.epochs
+    if state not in ("unclear", "unknown") or epochs is None or epochs >= _EPOCHS_TO_TRY:
+        return ""
+    return f" It saw the training data {epochs:.1f} times, which is rarely enough."
 
 
 def _not_one_epoch(facts: Facts, loss: Trend | None) -> str:
@@ -273,7 +282,8 @@ def _curve_in_words(curve: Points) -> str:
 
 
 def _what_is_missing(facts: Facts, score: Trend | None, loss: Trend | None) -> str:
-    set_lower = ": set evaluate.every_steps lower" if facts.is_own else ""
+    is_cheap = not is_evaluated_much(facts)  # else the report asks for fewer evaluations
+    set_lower = ": set evaluate.every_steps lower" if facts.is_own and is_cheap else ""
     lacking = ["how many steps were wanted"] if facts.steps_wanted is None else []
     if score is not None:
         lacking += [f"more evaluations{set_lower}"] if score.is_doubtful else []
@@ -305,7 +315,9 @@ def _train_on(facts: Facts, state: str) -> str:
 
 
 def _longer(facts: Facts) -> str:
-    """A new run, because the schedule of this one was made for so few steps."""
+    """To the end; else a new run, because the schedule of this one was made for so few steps."""
+    if (facts.steps_wanted or 0) > facts.step:
+        return f"train on: {go_on(facts.run, f'steps={facts.steps_wanted}')}"
     if not is_below_one_epoch(facts):
         return f"a longer schedule: {again(facts.run, f'steps={round(1.5 * facts.step)}')}"
     steps = math.ceil(_EPOCHS_TO_TRY * facts.step / (facts.data.epochs or 1.0))

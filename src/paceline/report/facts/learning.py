@@ -6,11 +6,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.report.facts.facts import Facts, Learning, Score
-from paceline.report.facts.trend import Numbers, Points, Trend, in_groups, trend_at_end
+from paceline.report.facts.trend import (
+    LEAST_POINTS,
+    Numbers,
+    Points,
+    Trend,
+    in_groups,
+    trend_at_end,
+)
 from paceline.schedule import peak, rate_at
 from paceline.units import format_number
 
 _MOST_LOSSES = 60
+_FEW_LINES = 3 * LEAST_POINTS
+"""Of which the last third would be too few for a trend."""
 _SETTLED_SHARE = 0.1
 """Of its peak: a rate below that leaves the weights where they are."""
 _LEAST_RISE = 0.01
@@ -36,8 +45,10 @@ def score_trend(learning: Learning) -> Trend | None:
 
 
 def loss_trend(learning: Learning) -> Trend | None:
-    """Neighbours are averaged, so that very many steps are no more work than some."""
-    loss = learning.loss
+    """Neighbours are averaged, so that very many steps are no more work than some; in a run of few
+    lines every step counts."""
+    is_short = len(learning.loss) < _FEW_LINES and len(learning.loss_by_step)
+    loss = learning.loss_by_step if is_short else learning.loss
     return trend_at_end(Points(*in_groups(loss.steps, loss.values, _MOST_LOSSES)))
 
 

@@ -111,7 +111,8 @@ def _decide(
 ) -> tuple[str, float, str]:
     """Word, share, and why it is unclear."""
     if num_steps < _LEAST_STEPS:
-        return UNCLEAR, 0.0, f"{num_steps} steps are too few; {_LEAST_STEPS} are the least"
+        few = "1 step is" if num_steps == 1 else f"{num_steps} steps are"
+        return UNCLEAR, 0.0, f"{few} too few; {_LEAST_STEPS} are the least"
     avoidable = {name: shares.get(name, 0.0) for name in (INPUT, NETWORK, CHECKPOINT, STRAGGLER)}
     word = max(avoidable, key=lambda name: avoidable[name])
     computing = shares.get(COMPUTE, 0.0) + shares.get(OPTIMIZER, 0.0)

@@ -39,25 +39,29 @@ def checkpoint_cost(story: Story, rows: StepColumns) -> CheckpointCost:
 
 def _saves_on_the_way(saves: list[Event], rows: StepColumns) -> tuple[Save, ...]:
     """Those after which the same attempt did a step, so that they took something from it."""
-    attempts = np.repeat(rows["attempt"], rows["num_step_seconds"].astype(int))
     steps, seconds = rows.step_numbers(), rows.step_seconds.astype(np.float64)
-    after = [(attempts == save["attempt"]) & (steps > save["step"]) for save in saves]
-    told = [
-        (save, own)
-        for save, own in zip(saves, after, strict=True)
-        if own.any() and "copy_seconds" in save
-    ]
-    beside = [own & (steps <= save.get("until_step", 0)) for save, own in told]
-    apart = seconds[~np.logical_or.reduce(beside)] if beside else seconds
-    usual = float(apart.mean()) if len(apart) >= _LEAST_APART else None
-    return tuple(
-        Save(
-            copy_seconds=save["copy_seconds"],
-            wait_seconds=save.get("wait_seconds", 0.0),
-            write_seconds=save.get("write_seconds", 0.0),
-            slowed_seconds=_slowed(seconds[own], usual, save.get("write_seconds", 0.0)),
-        )
-        for (save, _), own in zip(told, beside, strict=True)
+    attempts = np.repeat(rows["attempt"], rows["num_step_seconds"].astype(int))
+    told: list[tuple[Event, slice]] = []
+    is_apart = np.ones(len(seconds), bool)
+    for save in saves:
+        first = int(np.searchsorted(steps, save["step"], side="right"))
+        last = int(np.searchsorted(steps, save.get("until_step", 0), side="right"))
+        goes_on = first < len(steps) and attempts[first] == save["attempt"]
+        if goes_on and "copy_seconds" in save:
+            told.append((save, slice(first, last)))
+            is_apart[first:last] = False
+    usual = float(seconds[is_apart].mean()) if is_apart.sum() >= _LEAST_APART else None
+    return tuple(_save(save, seconds[beside], usual) for save, beside in told)
+
+
+def _save(event: Event, beside: Numbers, usual: float | None) -> Save:
+    """`beside` are the seconds of the steps that ran while it was written."""
+    written = event.get("write_seconds", 0.0)
+    return Save(
+        copy_seconds=event["copy_seconds"],
+        wait_seconds=event.get("wait_seconds", 0.0),
+        write_seconds=written,
+        slowed_seconds=_slowed(beside, usual, written),
     )
 
 

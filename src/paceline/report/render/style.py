@@ -45,10 +45,11 @@ var(--rule) 55%,transparent);padding:.05em .3em;border-radius:.25em;overflow-wra
 .scroll{overflow-x:auto}
 .track{display:flex;height:1.5rem;border-radius:.3rem;overflow:hidden;margin:0 0 .6rem}
 .track+p,.keys+p{margin:.2rem 0}
-@media (max-width:40rem){.what{display:none}}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.92rem}
 td,th{padding:.28rem .6rem;border-bottom:1px solid var(--rule);text-align:left}
 td.n,th.n{text-align:right;white-space:nowrap}
+@media (max-width:40rem){.what{display:none}table{font-size:.82rem}td,th{padding:.28rem .25rem}
+td.n,th.n{white-space:normal;overflow-wrap:anywhere}}
 .bar{display:inline-block;height:.7rem;border-radius:2px;vertical-align:middle}
 td.bars{width:8rem;min-width:4rem}
 details{margin:.6rem 0}summary{cursor:pointer;color:var(--accent)}

@@ -12,6 +12,8 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.units import count_of
+
 Numbers = NDArray[np.float64]
 
 WIDTH, HEIGHT = 480, 270
@@ -183,7 +185,7 @@ def histogram(title: str, x_axis: Axis, values: Numbers, num_bins: int = 40) -> 
             float(edges[i + 1]),
             (0.0, float(counts[i])),
             "b0",
-            f"{counts[i]:,} steps from {x_axis.shown(float(edges[i]))} to "
+            f"{count_of(int(counts[i]), 'step')} from {x_axis.shown(float(edges[i]))} to "
             f"{x_axis.shown(float(edges[i + 1]))}" + (" or more" if i == num_bins - 1 else ""),
         )
         for i in range(num_bins)

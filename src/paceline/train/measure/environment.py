@@ -26,7 +26,11 @@ from paceline.world import World
 SPEED_VARIABLES = (
     "OMP_NUM_THREADS",
     "OMP_WAIT_POLICY",
+    "OMP_PROC_BIND",
     "GOMP_SPINCOUNT",
+    "KMP_BLOCKTIME",
+    "MKL_NUM_THREADS",
+    "PACELINE_KERNEL",
     "MALLOC_MMAP_THRESHOLD_",
     "MALLOC_TRIM_THRESHOLD_",
     "MALLOC_TOP_PAD_",
