@@ -91,7 +91,20 @@ def test_a_start_that_fails_leaves_nothing_behind(paceline: CommandLine) -> None
         pytest.skip("this machine has CUDA")
     assert "torch finds no CUDA here" in failed.stderr
     assert not (paceline.cwd / "runs/a").exists()
-    assert paceline("runs").stdout == ""
+    own_state = {"XDG_STATE_HOME": str(paceline.cwd / "state")}
+    assert paceline("runs", **own_state).stdout == ""
+
+
+def test_a_start_that_fails_leaves_the_recipe_of_a_user_as_it_was(paceline: CommandLine) -> None:
+    mine = paceline.cwd / "mine" / "recipe.yaml"
+    mine.parent.mkdir()
+    text = "# my notes\nworkload: cifar10\nsteps: 3\nbatch: {global: 8, micro: 8}\n"
+    mine.write_text(text, encoding="utf-8")
+    words = [f"data={paceline.data}", "device=cuda", "--run", "mine", "--procs", "1"]
+    failed = paceline("train", "mine/recipe.yaml", *words)
+    if failed.returncode == 0:
+        pytest.skip("this machine has CUDA")
+    assert mine.read_text(encoding="utf-8") == text
 
 
 def test_what_a_killed_start_left_refuses_no_other_seed(paceline: CommandLine) -> None:
