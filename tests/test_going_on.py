@@ -93,6 +93,17 @@ def test_a_start_that_fails_leaves_nothing_behind(paceline: CommandLine) -> None
     assert str(paceline.cwd) not in paceline("runs").stdout
 
 
+def test_a_start_that_fails_leaves_the_recipe_of_a_user_as_it_was(paceline: CommandLine) -> None:
+    mine = paceline.cwd / "mine" / "recipe.yaml"
+    mine.parent.mkdir()
+    text = "# my notes\nworkload: cifar10\nsteps: 3\nbatch: {global: 8, micro: 8}\n"
+    mine.write_text(text, encoding="utf-8")
+    words = [f"data={paceline.data}", "precision=fp16", "--run", "mine", "--procs", "1"]
+    failed = paceline("train", "mine/recipe.yaml", *words)
+    assert failed.returncode == 2
+    assert mine.read_text(encoding="utf-8") == text
+
+
 def test_what_a_killed_start_left_refuses_no_other_seed(paceline: CommandLine) -> None:
     """As of a launcher that was killed before the first step, or of an earlier version."""
     run = RunDirectory(paceline.cwd / "runs/a")

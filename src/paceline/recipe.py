@@ -69,17 +69,21 @@ def refuse_too_many_processes(recipe: Recipe, num_procs: int) -> None:
         )
 
 
-def refuse_meaningless_change(old: dict[str, Any], new: Recipe, run: Path) -> list[str]:
-    """Raise if going on with `new` makes no sense; otherwise say what changed, one line each.
-
-    Version 0.1.0 stored paths as they were typed, so they are compared as seen from here.
-    """
+def refuse_other_task(old: dict[str, Any], new: Recipe, run: Path) -> None:
     if old.get("workload") != new.workload:
         raise UserError(
             f"{run} is a run of another task: it trains {old.get('workload')}, and this recipe "
             f"trains {new.workload}",
             "name another --run for this recipe, or the recipe that the run was begun with",
         )
+
+
+def refuse_meaningless_change(old: dict[str, Any], new: Recipe, run: Path) -> list[str]:
+    """Raise if going on with `new` makes no sense; otherwise say what changed, one line each.
+
+    Version 0.1.0 stored paths as they were typed, so they are compared as seen from here.
+    """
+    refuse_other_task(old, new, run)
     known = config.resolve_paths(config.with_defaults(old, type(new)), type(new), Path.cwd())
     changes = list(config.differences(known, config.dump(new)))
     fixed = set(config.fixed_names(type(new)))

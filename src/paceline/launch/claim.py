@@ -12,11 +12,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from paceline import config
 from paceline.errors import Say, UserError
-from paceline.launch.going_on import changed_rate, forget_untrained, newest_step
-from paceline.recipe import read_settings, refuse_meaningless_change
+from paceline.launch.going_on import (
+    changed_rate,
+    clear_untrained,
+    forgetting_untrained,
+    is_trained,
+    newest_step,
+)
+from paceline.recipe import read_settings, refuse_meaningless_change, refuse_other_task
 from paceline.record.directory import read_launch, refuse_newer
 from paceline.record.events import read_events
 from paceline.record.schema import RunDirectory
@@ -43,13 +50,9 @@ def claim_run(job: Job, say: Say) -> Iterator[None]:
     was_there = job.run.path.exists()
     prepare_directory(job.run.path)
     try:
-        with only_one(job.run):
-            forget_untrained(job.run)
+        with only_one(job.run), forgetting_untrained(job.run):
             settle_recipe(job, say)
-            try:
-                yield
-            finally:
-                forget_untrained(job.run)
+            yield
     finally:
         if not was_there:
             _remove_if_empty(job.run)
@@ -86,13 +89,21 @@ def settle_recipe(job: Job, say: Say) -> None:
     if job.run.exists():
         refuse_newer(job.run)
         old = read_settings(job.run.recipe)
-        changes = refuse_meaningless_change(old, job.recipe, job.run.path)
-        say(f"{job.run.path} goes on from step {newest_step(job.run):,}")
-        for change in changes:
-            say(f"  changed: {change}")
-        if news := changed_rate(job, old):
-            say(news)
+        refuse_other_task(old, job.recipe, job.run.path)
+        if is_trained(job.run):
+            _go_on(job, old, say)
+    clear_untrained(job.run)
     write_file(job.run.recipe, config.to_yaml(config.dump(job.recipe)))
+
+
+def _go_on(job: Job, old: dict[str, Any], say: Say) -> None:
+    """Say from where and with which changes, unless one of them makes no sense."""
+    changes = refuse_meaningless_change(old, job.recipe, job.run.path)
+    say(f"{job.run.path} goes on from step {newest_step(job.run):,}")
+    for change in changes:
+        say(f"  changed: {change}")
+    if news := changed_rate(job, old):
+        say(news)
 
 
 def next_attempt(run: RunDirectory) -> int:

@@ -10,7 +10,6 @@ from paceline.errors import UserError
 from paceline.recipe import read_settings
 from paceline.record.events import Event, parse_events, read_events, spread_lines
 from paceline.record.schema import RunDirectory
-from paceline.record.story import read_story
 from paceline.task_finder import find_task
 from paceline.units import count_of, format_score, format_seconds
 
@@ -31,6 +30,8 @@ def _how_long(run: RunDirectory, started: float) -> str:
     launches = [e for e in read_events(run.launcher_events) if e["kind"] == "launch"]
     if len(launches) < 2:
         return took
+    from paceline.record.story import read_story  # noqa: PLC0415  (numpy, which a start need not pay)
+
     whole = format_seconds(read_story(run).wall_seconds)
     return f"{took}; {whole} in all, over {len(launches)} starts"
 

@@ -5,7 +5,8 @@ the learning rate. What may change is marked in the settings (`fixed`), and chec
 import math
 import shlex
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,20 +46,34 @@ def is_trained(run: RunDirectory) -> bool:
     return any(event.get("step", 0) > 0 for event in parse_events(lines))
 
 
-def forget_untrained(run: RunDirectory) -> None:
-    """Take away what a start has left that never made a step: nothing in it is worth keeping, and
-    it would be listed as a run and refuse another seed. What was printed stays."""
-    if not run.path.is_dir() or is_trained(run):
+def clear_untrained(run: RunDirectory) -> None:
+    """Take away what starts have left that never made a step; what was printed stays. Hosts that
+    keep their own events have this attempt in them, so that it must stay counted."""
+    if not run.path.is_dir() or is_trained(run) or read_launch(run).get("collect_from"):
         return
-    run.recipe.unlink(missing_ok=True)
-    if read_launch(run).get("collect_from"):
-        return  # hosts keep their events of this attempt, so that it must stay counted
     for path in (run.environment, run.launch, run.stop_request):
         path.unlink(missing_ok=True)
     for folder in (run.events, run.tensorboard):
         shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):
         run.checkpoints.rmdir()
+
+
+@contextmanager
+def forgetting_untrained(run: RunDirectory) -> Iterator[None]:
+    """When it ends without a step, nothing is left that would be listed as a run or refuse another
+    seed. A recipe that a user put there is as it was."""
+    was_launched = run.launch.exists() or run.launcher_events.exists()
+    users = run.recipe.read_bytes() if run.exists() and not was_launched else None
+    try:
+        yield
+    finally:
+        if run.path.is_dir() and not is_trained(run):
+            clear_untrained(run)
+            if users is None:
+                run.recipe.unlink(missing_ok=True)
+            else:
+                run.recipe.write_bytes(users)
 
 
 def is_finished(job: "Job", say: Say) -> bool:

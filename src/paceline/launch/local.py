@@ -45,10 +45,10 @@ def train(job: Job, starter: AgentStarter, say: Say) -> int:
         order = WorkerOrder(attempt=attempt, launched_at=started)
         code = _run_agent(job, order, starter, stopper)
         code = _conclude(job, code, stopper, say)
-        events.write("exit", code=code)
-        events.close()
         if code == 0:
             say(ending_in_words(job.run, started))
+        events.write("exit", code=code)
+        events.close()
         return code
 
 

@@ -60,11 +60,11 @@ def train_in_place(job: Job, place: Place, say: Say) -> int:
             launcher=place.source,
         )
         code = _run_worker(job, place, replace(order, attempt=attempt), say)
+        if code == 0:
+            say(ending_in_words(job.run, order.launched_at or time.time()))
         events.write("exit", code=code)
         events.close()
         shutil.rmtree(_pulses(job, place), ignore_errors=True)
-        if code == 0:
-            say(ending_in_words(job.run, order.launched_at or time.time()))
         return code
 
 

@@ -33,8 +33,9 @@ class EvaluationLine:
         if self._line is None or now - self._shown < REDRAW_SECONDS:
             return
         self._shown = now
-        left = format_seconds((now - self._began) / num_done * (num_samples - num_done))
-        text = f"evaluated {num_done:,} of {num_samples:,}, {left} left"
+        left = (now - self._began) / num_done * (num_samples - num_done)
+        text = f"evaluated {num_done:,} of {num_samples:,}"
+        text += f", {format_seconds(left)} left" if left else ", adding up"
         self._line.show(text, num_done / num_samples)
 
     def close(self) -> None:
