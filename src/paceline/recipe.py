@@ -7,6 +7,7 @@ from typing import Any
 
 from paceline import config
 from paceline.errors import UserError
+from paceline.project import FORM, is_own
 from paceline.settings import Recipe
 from paceline.task_finder import find_task, task_names
 
@@ -23,10 +24,10 @@ def load(name_or_path: str, overrides: list[str] | None = None) -> Recipe:
     """
     document = config.with_overrides(config.read_document(_find(name_or_path)), overrides or [])
     workload = document.settings.get("workload")
-    if str(workload) not in task_names():
+    if str(workload) not in task_names() and not is_own(str(workload)):
         raise UserError(
             f"{document.name} names the workload {workload!r}, which does not exist",
-            f"workload is one of: {', '.join(task_names())}",
+            f"workload is one of: {', '.join(task_names())}; or a class of yours, {FORM}",
         )
     return _with_absolute_paths(config.validate(document, find_task(str(workload)).recipe_class))
 

@@ -1,4 +1,5 @@
-"""From a task's name to its front page: a folder in `tasks/` is a task.
+"""From a task's name to its front page: a folder in `tasks/` is a task, `package.module:Class` is
+one of the user's.
 
 Neither this module nor a front page (the `__init__.py` of a task's folder) imports torch or
 pydantic, so that the command line answers at once.
@@ -8,6 +9,8 @@ import importlib
 import pkgutil
 from functools import cache
 from typing import TYPE_CHECKING
+
+from paceline.project import is_own
 
 if TYPE_CHECKING:
     from paceline.tasks.contract import TaskKind
@@ -23,6 +26,10 @@ def task_names() -> tuple[str, ...]:
 
 @cache
 def find_task(name: str) -> "TaskKind":
-    """The front page of one of `task_names()`."""
-    kind: TaskKind = importlib.import_module(f"{_ROOM}.{name}").KIND
+    """The front page of one of `task_names()`, or of a class of the user's."""
+    kind: TaskKind
+    if is_own(name):
+        kind = importlib.import_module(f"{_ROOM}.own").find_own_task(name)
+    else:
+        kind = importlib.import_module(f"{_ROOM}.{name}").KIND
     return kind

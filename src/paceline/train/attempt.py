@@ -11,10 +11,13 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.lifetime import process_started
 from paceline.order import WorkerOrder
+from paceline.project import is_own
 from paceline.recipe import refuse_too_many_processes
 from paceline.record.schema import CHECKPOINT, RunDirectory
 from paceline.settings import Recipe
 from paceline.tasks.contract import Task
+from paceline.tasks.network import build_network
+from paceline.tasks.trials import try_out
 from paceline.train import finetune
 from paceline.train.guard import refuse_fp16_without_cuda
 from paceline.train.input import Input
@@ -37,7 +40,7 @@ class Attempt:
         refuse_fp16_without_cuda(recipe, world)
         self.recipe, self.run, self.task, self.world = recipe, run, task, world
         self.recorder = Recorder(run, recipe.log, world, task.unit)
-        self.state = build_state(recipe, task.build_model(), world)
+        self.state = build_state(recipe, build_network(task), world)
         self.saver = (
             CheckpointSaver(run, recipe.checkpoint, self.recorder.note) if world.saves else None
         )
@@ -78,6 +81,8 @@ class Attempt:
     def rehearse(self) -> None:
         """One backward whose gradients are thrown away, so that a first step rounds like all."""
         plan = plan_step(self.task, self.state.progress.position, self.world)
+        if is_own(self.recipe.workload):
+            try_out(self.task, self.state.network, plan.mine[0])
         self.stepper.rehearse(plan, [self.task.micro_batch(index) for index in plan.mine])
 
     def look_around(self, order: WorkerOrder) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from paceline.models.weights import load_weights
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
 from paceline.task_finder import find_task
+from paceline.tasks.network import build_network
 from paceline.world import join, settle_this_process
 
 
@@ -19,9 +20,9 @@ def evaluate(run: RunDirectory, which: str, split: str) -> dict[str, object]:
     recipe = recipes.from_run(run.recipe)
     world = join(recipe.device, recipe.guard.group_seconds)
     workload = find_task(recipe.workload).open(recipe, world.device)
-    model = workload.build_model()
+    model = build_network(workload)
     model.load_state_dict(weights.tensors)
-    scores = workload.evaluate(model, split, world, final=True)
+    scores = workload.score(model, split, world, final=True)
     return {
         "step": weights.step,
         "weights": weights.name,
