@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from paceline.api.run import Run, compare
+    from paceline.api.run import open_run as open
+    from paceline.api.training import train
     from paceline.config import setting
     from paceline.errors import UserError
     from paceline.tasks.contract import Scores, Task
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
     from paceline.tasks.stream import Samples
 
 _HOME = {
+    "train": "api.training:train",
+    "open": "api.run:open_run",
+    "compare": "api.run:compare",
+    "Run": "api.run:Run",
     "Task": "tasks.contract:Task",
     "SampleTask": "tasks.samples:SampleTask",
     "Settings": "tasks.samples:TaskSettings",
@@ -34,6 +41,7 @@ _HOME = {
     "UserError": "errors:UserError",
 }
 __all__ = [
+    "Run",
     "SampleTask",
     "Samples",
     "ScoreBatches",
@@ -41,7 +49,10 @@ __all__ = [
     "Settings",
     "Task",
     "UserError",
+    "compare",
+    "open",
     "setting",
+    "train",
 ]
 
 

@@ -135,7 +135,9 @@ def _imported_below(root: Path, package: str | None) -> dict[str, str]:
         if not file or name.partition(".")[0] in ("paceline", "__main__"):
             continue
         path = Path(file).absolute()
-        if not path.is_relative_to(root) or (package and name.partition(".")[0] != package):
+        if not path.is_relative_to(root) or not path.is_file():
+            continue  # torch gives some of its modules files that do not exist
+        if package and name.partition(".")[0] != package:
             continue
         inside = path.relative_to(root)
         if not any(part.startswith(".") or part == "site-packages" for part in inside.parts):
@@ -153,3 +155,11 @@ def hash_of(path: Path) -> str:
 def changed_files(before: dict[str, str], now: dict[str, str]) -> list[str]:
     """Files with another content, new ones and those that are no longer used."""
     return sorted(name for name in {**before, **now} if before.get(name) != now.get(name))
+
+
+def as_question(workload: str) -> dict[str, Any] | None:
+    """What a host must know to find the same code there; None for a shipped task."""
+    project = find_project(workload)
+    if project is None:
+        return None
+    return {"root": str(project.root), "name": project.root.name, "files": project.files}

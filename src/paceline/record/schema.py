@@ -19,6 +19,7 @@ how often the run was started. Of a rank:
   the rank runs (`host`, `interface`, `num_hosts`), `flops_per_unit` of forward and backward, and
   `peak_flops`, what a multiplication of matrices reached in that process; for text also
   `left_out`: `num` of the training pairs, `of` so many, that are longer than allowed.
+  `split_sizes`: how many samples of each split, where the data has no card.
 - `steps`: since the last such line `num_steps` steps were done, up to `step`: their mean `loss`,
   `step_seconds` of each, the `slowest_step`, `reduced_bytes` (gradients that this rank gave to the
   all-reduce).

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from paceline.config import Section
 from paceline.data import order
-from paceline.data.card import data_fingerprint
+from paceline.data.card import CARD_NAME, data_fingerprint
 from paceline.data.places import data_directory
 from paceline.data.readahead import Filling, fill_at_once
 from paceline.errors import UserError
@@ -120,6 +120,11 @@ class SampleTask(Task):
 
     def _sizes(self) -> dict[str, int]:
         return {name: len(numbers) for name, numbers in self._splits.items()}
+
+    def data_facts(self) -> dict[str, dict[str, Any]]:
+        """How many samples there are, where no card says so."""
+        has_card = self.data is not None and (self.data / CARD_NAME).is_file()
+        return {} if has_card else {"split_sizes": self._sizes()}
 
     def split_numbers(self, split: str) -> range | Numbers:
         """The numbers of a split's samples."""

@@ -26,6 +26,7 @@ from paceline.train.measure import environment, practice
 from paceline.train.measure.flops import measure_peak
 from paceline.train.measure.probes import ProbeThread, find_place, start_probes
 from paceline.train.measure.recorder import Recorder
+from paceline.train.measure.user_code import find_changes, refuse_different_hosts
 from paceline.train.save import CheckpointSaver, restore
 from paceline.train.state import build_state
 from paceline.train.step import Stepper, plan_step
@@ -87,7 +88,11 @@ class Attempt:
 
     def look_around(self, order: WorkerOrder) -> dict[str, Any]:
         """Where this process runs, what it has and what it could do."""
+        refuse_different_hosts(self.task, self.world)
         if self.world.is_first:
+            changes = find_changes(self.run, self.recipe.workload)
+            if changes:
+                self.warn(changes)
             environment.write(self.run, self.recipe, self.world, order.hosts)
             self.task.keep(self.run.path)
             if practice.asked():
