@@ -15,6 +15,8 @@ from paceline.watch.tail import Tail
 
 _LOOK_SECONDS = 0.3
 _PLAIN_SECONDS = 10.0
+_MOST_SAID = 8
+"""Lines with scores that stay in a cell; `Run.curves` has them all."""
 
 
 class Line(Protocol):
@@ -65,7 +67,11 @@ class NotebookLine:
 
     def _page(self) -> str:
         text, share = self._now
-        said = "".join(f"<div>{html.escape(line)}</div>" for line in self._said)
+        earlier = [f"({len(self._said) - _MOST_SAID} lines before)"] * (
+            len(self._said) > _MOST_SAID
+        )
+        shown = [*earlier, *self._said[-_MOST_SAID:]]
+        said = "".join(f"<div>{html.escape(line)}</div>" for line in shown)
         bar = (
             '<div style="height:4px;background:#8883;margin:4px 0">'
             f'<div style="height:4px;width:{100 * share:.1f}%;background:#2a78d6"></div></div>'
@@ -110,10 +116,12 @@ def _show_event(line: Line, event: Event, total_steps: int | None, unit: str) ->
     if kind == "steps":
         seconds, num_steps = max(event["seconds"], 1e-9), max(event.get("num_steps", 1), 1)
         total = total_steps or step
-        left = format_seconds((total - step) * seconds / num_steps)
+        left = (
+            f"{format_seconds((total - step) * seconds / num_steps)} left" if step < total else ""
+        )
         rate = event.get("num_units", 0) / seconds
         text = f"step {step:,}/{total:,}  loss {event.get('loss', math.nan):.4f}"
-        line.show(f"{text}  {rate:,.0f} {unit}/s  {left} left", step / max(total, 1))
+        line.show(f"{text}  {rate:,.0f} {unit}/s  {left}".rstrip(), step / max(total, 1))
     elif kind == "score":
         scores = ", ".join(f"{name} {value:.4f}" for name, value in event["scores"].items())
         line.say(f"step {step:,}  {event['split']}: {scores}")
