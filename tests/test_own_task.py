@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -69,7 +71,8 @@ def test_every_verb_works_on_it(user: CommandLine) -> None:
     assert "width: 5" in shown.stdout and "# size of the hidden layer" in shown.stdout
     assert "(43)" in shown.stdout  # parameters
     train(user, "runs/a", "--procs", "2")
-    evaluated = user("evaluate", "runs/a")
+    elsewhere = CommandLine(user.cwd / "blobs", user.data)  # the code is found where it was
+    evaluated = elsewhere("evaluate", "../runs/a")
     assert json.loads(evaluated.stdout)["signature"] == "validation:30 samples"
     report = user("report", "runs/a").stdout
     assert "blobs.task:Blobs" in report and "points/s" in report
@@ -85,18 +88,22 @@ def test_every_verb_works_on_it(user: CommandLine) -> None:
     assert "width: 8 -> 4" in other.stderr  # a fixed setting of the user's
 
 
-def test_samples_with_lengths_make_batches_by_tokens(tmp_path: Path) -> None:
-    """Ragged samples: a micro-batch has at most so many units, whatever the world."""
-    lengths = "\n    def lengths(self, samples):\n        return 1 + samples % 5\n\n    def loss("
-    norm = ("nn.BatchNorm1d(w)", "nn.LayerNorm(w)")  # a micro-batch may be one sample
-    write_project(tmp_path, ("\n    def loss(", lengths), norm)
-    user = CommandLine(tmp_path, tmp_path)
-    for procs in ("1", "2"):
-        train(user, f"runs/{procs}", "--procs", procs, "steps=4", "schedule.rate=0.01")
-    assert user.losses("runs/2") == pytest.approx(user.losses("runs/1"), rel=1e-5)
-    steps = read_events(RunDirectory(tmp_path / "runs/1").rank_events(0))
-    counts = [event["num_units"] for event in steps if event["kind"] == "steps"]
-    assert counts and max(counts) <= 32
+def test_processes_with_different_code_do_not_train_together(tmp_path: Path) -> None:
+    """Started by hand, where no doctor looks: each in a directory of its own."""
+    users = [CommandLine(tmp_path / name, tmp_path) for name in ("here", "there")]
+    write_project(users[0].cwd)
+    write_project(users[1].cwd, ("0.6", "0.7"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    words = ["train", "blobs.yaml", "--run", str(tmp_path / "run")]
+    places = [{**meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in (0, 1)]
+    with ThreadPoolExecutor() as pool:
+        ended = list(pool.map(lambda user, place: user(*words, **place), users, places))
+    assert [result.returncode for result in ended] == [2, 2], [r.stderr for r in ended]
+    assert "the code of your task on" in ended[0].stderr
+    assert "blobs/task.py" in ended[0].stderr
 
 
 def test_new_writes_a_task_that_trains_at_once(tmp_path: Path) -> None:

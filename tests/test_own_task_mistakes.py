@@ -240,6 +240,20 @@ def test_a_buffer_that_every_process_would_have_of_its_own(opened: Open) -> None
     refused("the buffer '2.seen'", layer, ("nn.ReLU()", "Count()"), opened=opened)
 
 
+def test_samples_with_lengths_make_batches_of_at_most_so_many_units(opened: Open) -> None:
+    lengths = "\n    def lengths(self, samples):\n        return 1 + samples % 5\n\n    def loss("
+    task = opened(("\n    def loss(", lengths))
+    seen: list[int] = []
+    index = 0
+    while len(seen) < 300:
+        samples = task.samples(index)
+        assert task.num_units(index) == sum(1 + samples % 5) <= 8
+        seen += samples.tolist()
+        index += 1
+    assert sorted(seen) == list(range(30, 330))
+    assert task.epochs_at(index) == 1.0
+
+
 # ---- scores
 
 

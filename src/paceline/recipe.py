@@ -1,6 +1,8 @@
 """From a name, a file or a run directory to a recipe, and what may change when a run goes on."""
 
 import difflib
+import json
+import sys
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -55,8 +57,21 @@ def _find(name_or_path: str) -> Path:
 
 
 def from_run(recipe_file: Path) -> Recipe:
-    """The recipe that a run directory holds."""
+    """The recipe that a run directory holds; the code of an own task is also looked for where it
+    was when the run was trained."""
+    root = _project_root(recipe_file.parent)
+    if root is not None and root not in sys.path:
+        sys.path.append(root)
     return load(str(recipe_file))
+
+
+def _project_root(run: Path) -> str | None:
+    try:
+        told = json.loads((run / "environment.json").read_text(encoding="utf-8"))
+        root = told["project"]["root"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return root if isinstance(root, str) and Path(root).is_dir() else None
 
 
 def refuse_too_many_processes(recipe: Recipe, num_procs: int) -> None:

@@ -94,8 +94,11 @@ class Task(ABC):
 
     recipe: "Recipe"
     device: "torch.device"
-    data_fingerprint: str
+    data_fingerprint: str = ""
     """Changes when the data does; a run goes on only with the data it began with."""
+
+    def __init__(self, recipe: "Recipe", device: "torch.device") -> None:
+        self.recipe, self.device = recipe, device
 
     @abstractmethod
     def build_model(self) -> "nn.Module":

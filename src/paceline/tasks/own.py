@@ -54,8 +54,7 @@ class OwnKind(TaskKind):
 
     def open(self, recipe: Any, device: "torch.device") -> Task:
         self.check_data(recipe)
-        made: Task = self.task(recipe, device)  # type: ignore[call-arg]
-        return made
+        return self.task(recipe, device)
 
     def build_network(self, recipe: Any) -> "nn.Module":
         """It may depend on the data (a vocabulary, classes), so that is opened."""

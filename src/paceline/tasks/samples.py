@@ -6,7 +6,6 @@ the dealing out of evaluation are here. docs/own-task.md is the page for it.
 """
 
 from abc import abstractmethod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -61,7 +60,7 @@ class SampleTask(Task):
     Settings: ClassVar[type[Section]] = TaskSettings
 
     def __init__(self, recipe: Recipe, device: "torch.device") -> None:
-        self.recipe, self.device = recipe, device
+        super().__init__(recipe, device)
         self.data = data_directory(recipe.data) if recipe.data else None
         self._splits = as_splits(self._open(), type(self).__name__)
         self.num_train = len(self.split_numbers(TRAIN))
@@ -72,9 +71,9 @@ class SampleTask(Task):
     # ---- what a task writes
 
     @abstractmethod
-    def open(self, data: Path | None) -> "Mapping[str, Split] | int":
-        """Open the data (the recipe's `data`; None where it names none) and return the samples of
-        each split: how many there are, or their numbers. An int alone is the number of all: a
+    def open(self, data: Any) -> "Mapping[str, Split] | int":
+        """Open the data (the recipe's `data` as a path; None where it names none), and return the
+        samples of each split: how many there are, or their numbers. An int alone is the number of all: a
         tenth of them, drawn once and for all, is kept for validation."""
 
     @abstractmethod
