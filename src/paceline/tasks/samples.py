@@ -73,8 +73,8 @@ class SampleTask(Task):
     @abstractmethod
     def open(self, data: Any) -> "Mapping[str, Split] | int":
         """Open the data (the recipe's `data` as a path; None where it names none), and return the
-        samples of each split: how many there are, or their numbers. An int alone is the number of all: a
-        tenth of them, drawn once and for all, is kept for validation."""
+        samples of each split: how many there are, or their numbers. An int alone is the number of
+        all: a tenth of them, drawn once and for all, is kept for validation."""
 
     @abstractmethod
     def batch(self, samples: Samples, rng: np.random.Generator | None) -> Any:
