@@ -52,6 +52,7 @@ def attempt(task: SampleTask) -> None:
     """What a worker does before the first step, and the first evaluation."""
     network = build_network(task)
     try_out(task, network, 0)
+    assert network.training
     task.score(network, "validation", WORLD)
 
 
@@ -265,7 +266,13 @@ def test_scores_of_one_process_alone(opened: Open) -> None:
 
 def test_scores_of_a_part_of_the_samples(opened: Open) -> None:
     change = ("num += len(logits)", "num += len(logits)\n            break")
-    refused("looked at 1 of 5 batches", change, opened=opened)
+    refused("looked at 1 of 2 batches", change, opened=opened)
+
+
+def test_nothing_to_validate_on_is_told_before_hours_of_training(opened: Open) -> None:
+    change = ('{"train": range(30, 330), "validation": range(30)}', '{"train": range(30, 330)}')
+    fix = refused("there is nothing to validate on", change, opened=opened)
+    assert "evaluate.every_steps=null" in fix
 
 
 @pytest.mark.parametrize("name", ["top1", "loss"])

@@ -20,7 +20,10 @@ pytestmark = pytest.mark.cluster
 def project(lab: PracticeLab) -> Iterator[Path]:
     """Under the lab's `local`, which hosts have as well, but with their own files in it."""
     folder = lab.local / "project"
-    write_project(folder)
+    seeded = "rng = np.random.default_rng(len(data.read_bytes()))"
+    change = ("rng = np.random.default_rng(0)", seeded)
+    write_project(folder, change, recipe="data: points.txt\n")
+    (folder / "points.txt").write_text("seven", encoding="ascii")
     yield folder
     subprocess.run(["rm", "-rf", str(folder)], check=True)
 
@@ -62,7 +65,7 @@ def test_it_is_sent_compared_and_trained_on_two_hosts(
         project, "hosts", "push", "--hosts", str(hosts), "--no-env", "--to", f"{lab.local}/sent"
     )
     assert sent.returncode == 0, sent.stderr
-    assert "your project 'project', 3 files" in sent.stderr
+    assert "your project 'project', 4 files" in sent.stderr
     checked = paceline(project, "hosts", "check", "--hosts", str(hosts), "--quick", "blobs.yaml")
     assert f"{lab.local}/sent/projects/project, the same code" in checked.stdout, checked.stdout
     trained = paceline(project, *train)

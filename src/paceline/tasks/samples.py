@@ -179,15 +179,17 @@ class SampleTask(Task):
 
     def score(self, model: "nn.Module", split: str, world: "World", final: bool = False) -> Scores:
         numbers = pick_all(self.split_numbers(split))
-        return self._score(model, ScoreBatches(self, samples_of(numbers, split), world, final))
+        batches = ScoreBatches(self, samples_of(numbers, split), world, final)
+        return self.score_batches(model, batches)
 
     def score_training(self, model: "nn.Module", world: "World") -> Scores:
         wanted = self.recipe.evaluate.train_samples
         part = order.fixed_part(self.num_train, self.num_train_scored if wanted is None else wanted)
         numbers = pick(self.split_numbers(TRAIN), np.asarray(part))
-        return self._score(model, ScoreBatches(self, samples_of(numbers, TRAIN), world, False))
+        batches = ScoreBatches(self, samples_of(numbers, TRAIN), world, False)
+        return self.score_batches(model, batches)
 
-    def _score(self, model: "nn.Module", batches: ScoreBatches) -> Scores:
+    def score_batches(self, model: "nn.Module", batches: ScoreBatches) -> Scores:
         import torch  # noqa: PLC0415  (a task's class is known without it)
 
         model.eval()

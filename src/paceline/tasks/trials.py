@@ -14,8 +14,10 @@ from paceline.errors import UserError
 from paceline.models.norm import take_statistics
 from paceline.tasks.batch_values import find_difference
 from paceline.tasks.contract import Task
-from paceline.tasks.samples import SampleTask
-from paceline.tasks.stream import samples_of
+from paceline.tasks.samples import SampleTask, pick_all
+from paceline.tasks.scoring import ScoreBatches
+from paceline.tasks.stream import VALIDATION, samples_of
+from paceline.world import World
 
 _NUM_TRIED = 4
 _NEAR = 1e-3
@@ -28,6 +30,8 @@ def try_out(task: Task, network: nn.Module, index: int) -> None:
     batch = _refuse_changing_batch(task, index)
     _refuse_mean_loss(task, network, index)
     _try_backward(task, network, batch)
+    if task.recipe.evaluate.every_steps is not None:
+        _try_evaluation(task, network)
 
 
 def _refuse_changing_batch(task: SampleTask, index: int) -> Any:
@@ -91,6 +95,24 @@ def _try_backward(task: SampleTask, network: nn.Module, batch: Any) -> None:
             f"{', '.join(useless[:3])}{' ...' if len(useless) > 3 else ''}",
             "leave them out, or freeze them: requires_grad_(False)",
         )
+
+
+def _try_evaluation(task: SampleTask, network: nn.Module) -> None:
+    """On a few samples, by each process alone: the first evaluation may be hours away."""
+    try:
+        numbers = pick_all(task.split_numbers(VALIDATION))[: 2 * _NUM_TRIED]
+    except UserError as error:
+        raise UserError(
+            f"there is nothing to validate on: {error.what}",
+            "return validation samples from `open`, or set evaluate.every_steps=null",
+        ) from error
+    batches = ScoreBatches(task, samples_of(numbers, VALIDATION), World(0, 1, task.device), False)
+    try:
+        task.score_batches(network, batches)
+    except (ValueError, ArithmeticError):  # a score may need more samples than these
+        return
+    finally:
+        network.train()
 
 
 def _kept_buffers(network: nn.Module) -> dict[str, torch.Tensor]:
