@@ -108,7 +108,8 @@ def _files(data: Path) -> Iterator[Path]:
         return
     for path in data.rglob("*"):
         if path.is_file() and not any(
-            part.startswith(".") or part == "__pycache__" for part in path.relative_to(data).parts
+            part.startswith(".") or part in ("__pycache__", "runs")
+            for part in path.relative_to(data).parts
         ):
             yield path
 

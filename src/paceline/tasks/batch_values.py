@@ -28,7 +28,7 @@ def _tensor_on(value: Any, device: "torch.device") -> Any:
             value = value.copy()  # torch takes neither
         value = torch.from_numpy(value)
     if not isinstance(value, torch.Tensor):
-        return value
+        return value.to(device) if callable(getattr(value, "to", None)) else value
     if device.type != "cpu" and value.device.type == "cpu":
         value = value.pin_memory()
     return value.to(device, non_blocking=True)
@@ -39,7 +39,7 @@ def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
         return type(value)(*(_changed(part, change) for part in value))
     if isinstance(value, list | tuple):
         return type(value)(_changed(part, change) for part in value)
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {name: _changed(part, change) for name, part in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
@@ -80,8 +80,11 @@ def find_difference(one: Any, other: Any) -> str | None:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray) or hasattr(one, "numpy"):
-        before, after = np.asarray(one), np.asarray(other)
-        is_float = before.dtype.kind in "fc" and after.dtype.kind in "fc"
-        return bool(np.array_equal(before, after, equal_nan=is_float))
-    return type(one) is type(other) and bool(one == other)
+    if type(one) is not type(other):
+        return False
+    if not hasattr(one, "shape"):
+        return bool(one == other)
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    is_nan = (one != one) & (other != other)  # noqa: PLR0124  (for arrays and tensors alike)
+    return bool(((one == other) | is_nan).all())
