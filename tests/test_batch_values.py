@@ -67,4 +67,5 @@ def test_what_is_no_number_equals_itself_and_small_floats_compare() -> None:
 def test_sample_numbers_index_arrays_and_tensors_and_know_their_split() -> None:
     samples = samples_of([3, 1], "validation")
     assert np.arange(10)[samples].tolist() == torch.arange(10)[samples].tolist() == [3, 1]
-    assert samples[:1].split == "validation" and samples.epochs is None
+    first: Any = samples[:1]
+    assert first.split == "validation" and samples.epochs is None
