@@ -177,6 +177,8 @@ def show_agreement(jpegs: list[bytes]) -> None:
 
 
 class Filling:
+    units_per_place = 1
+
     def __init__(self, photos: list[Photo]) -> None:
         self.photos = photos
         self.pixels = np.empty((len(photos), SIZE, SIZE, 3), np.uint8)

@@ -121,6 +121,34 @@ def test_data_of_another_workload_is_no_data() -> None:
     assert set(failing(doctor_hosts.judge_data({"a": data("x", "cifar10")}, "nmt"))) == {"a"}
 
 
+def test_a_users_code_must_be_there_and_be_the_same() -> None:
+    found = {
+        "a": facts(project={"path": "/p/x", "different": []}),
+        "b": facts(project={"path": None, "different": []}),
+        "c": facts(project={"path": "/p/x", "different": ["task.py"]}),
+    }
+    rows = failing(doctor_hosts.judge_project(found))
+    assert rows["b"].found == "the code of your task is not there"
+    assert rows["c"].found == "/p/x: other code than here (task.py)"
+    assert "hosts push" in rows["b"].remedy
+    alike = {name: found["a"] for name in ("a", "b")}
+    assert [row.state for row in doctor_hosts.judge_project(alike)] == ["ok"]
+    assert doctor_hosts.judge_project({"a": facts()}) == []
+
+
+def test_data_without_a_card_must_be_there_and_be_the_same() -> None:
+    there = {"path": "/d/x.npz", "fingerprint": "f", "bytes": 10}
+    found = {
+        "a": facts(data=there),
+        "b": facts(data=there),
+        "c": facts(data={**there, "fingerprint": "g"}),
+        "d": facts(data={"path": "/d/x.npz", "error": "not there"}),
+    }
+    rows = failing(doctor_hosts.judge_data(found, "task:Mine"))
+    assert set(rows) == {"c", "d"}
+    assert "paceline data" not in rows["d"].remedy
+
+
 def test_names_must_mean_the_same_everywhere() -> None:
     resolved = {
         "a": {"ha": ["127.0.1.1"], "hb": ["10.0.0.2"], "hc": ["10.0.0.3"]},

@@ -1,6 +1,7 @@
 """The program that the doctor sends to hosts, run here as it runs there."""
 
 import ast
+import hashlib
 import json
 import secrets
 import shutil
@@ -165,3 +166,19 @@ def test_a_foreign_address_cannot_be_listened_on(probe: Probe) -> None:
 def test_a_failing_question_is_answered_and_the_next_works(probe: Probe) -> None:
     assert "KeyError" in probe.ask("connect")["failed"]
     assert "time" in probe.ask("clock")
+
+
+def test_the_users_code_is_found_where_it_is_the_same(probe: Probe, tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text("x = 1\n", encoding="ascii")
+    known = hashlib.sha256(b"x = 1\n").hexdigest()[:16]
+    project = {"root": str(tmp_path), "name": "mine", "files": {"task.py": known}}
+    question = {"data": None, "data_home": None, "import_torch": False}
+    found = probe.ask("facts", **question, project=project)
+    assert found["project"] == {"path": str(tmp_path), "different": []}
+    (tmp_path / "task.py").write_text("x = 2\n", encoding="ascii")
+    found = probe.ask("facts", **question, project=project)
+    assert found["project"]["different"] == ["task.py"]
+    nowhere = {**project, "root": str(tmp_path / "nowhere")}
+    assert probe.ask("facts", **question, project=nowhere)["project"]["path"] is None
+    data = {**question, "data": str(tmp_path / "task.py")}
+    assert probe.ask("facts", **data, project=project)["data"]["bytes"] == 6

@@ -73,5 +73,5 @@ def test_an_evaluation_tells_how_far_it_is(pictures: Path) -> None:
     task = find_task(loaded.workload).open(loaded, torch.device("cpu"))
     told: list[tuple[int, int]] = []
     task.on_progress = lambda done, total: told.append((done, total))
-    task.evaluate(task.build_model(), "validation", join("cpu", 60.0))
+    task.score(task.build_model(), "validation", join("cpu", 60.0))
     assert told == [(64, 200), (128, 200), (192, 200), (200, 200)]

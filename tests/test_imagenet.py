@@ -28,6 +28,8 @@ from paceline.tasks.imagenet.settings import ImagenetRecipe
 from paceline.tasks.imagenet.standin import archives as photos_archives
 from paceline.tasks.imagenet.standin import photos
 from paceline.tasks.imagenet.task import Imagenet
+from paceline.tasks.scoring import ScoreBatches
+from paceline.tasks.stream import samples_of
 from paceline.train.finetune import begin_with
 from paceline.train.input import Input
 from paceline.train.state import Progress
@@ -194,7 +196,7 @@ def test_an_epoch_has_every_picture_once(photo_data: Path) -> None:
     workload = open_photos(photo_data)
     num = len(workload.train)
     assert num == 120
-    seen = np.concatenate([workload.samples(index)[0] for index in range(num // 8)])
+    seen = np.concatenate([workload.samples(index) for index in range(num // 8)])
     assert sorted(seen.tolist()) == list(range(num))
 
 
@@ -203,18 +205,18 @@ def test_evaluation_meets_each_picture_once_in_a_world_of_any_size(
     photo_data: Path, size: int
 ) -> None:
     workload = open_photos(photo_data)
-    source = shards.open_pictures(photo_data, "validation")
+    every = samples_of(workload.split_numbers("validation"), "validation")
     seen = [
         batch.pictures.reshape(len(batch.labels), -1).double().sum(1)
         for rank in range(size)
-        for batch in workload._batches_of(source, range(len(source)), World(rank, size, CPU))
+        for batch in ScoreBatches(workload, every, World(rank, size, CPU), final=False)
     ]
     alone = [
         batch.pictures.reshape(len(batch.labels), -1).double().sum(1)
-        for batch in workload._batches_of(source, range(len(source)), World(0, 1, CPU))
+        for batch in ScoreBatches(workload, every, World(0, 1, CPU), final=False)
     ]
     assert torch.equal(torch.cat(seen).sort().values, torch.cat(alone).sort().values)
-    assert len(torch.cat(seen)) == len(source) == 20
+    assert len(torch.cat(seen)) == len(every) == 20
 
 
 # ---- settings

@@ -21,6 +21,8 @@ from paceline.world import World
 class Squares:
     """A batch of four numbers that takes a while to fill."""
 
+    units_per_place = 1
+
     def __init__(self, index: int, seconds: float = 0.0) -> None:
         self.index, self.seconds = index, seconds
         self.values = [0] * 4
@@ -169,6 +171,8 @@ class SlowReading:
     """A workload whose samples take 20 ms each to read; all that `Input` asks of one."""
 
     unit = "image"
+    reads_ahead = True
+    input_remedy = "read less"
 
     def __init__(self, asked_workers: int | None = None) -> None:
         self.asked_workers = asked_workers

@@ -57,7 +57,7 @@ def test_a_change_of_size_neither_repeats_nor_skips_a_sample_of_the_epoch(pictur
     for size in sizes:
         plan = plan_step(workload, position, World(0, size, CPU))
         assert len(plan.indices) == size
-        seen += [int(s) for index in plan.indices for s in workload.samples(index)[0]]
+        seen += [int(s) for index in plan.indices for s in workload.samples(index)]
         position = plan.indices.stop
     num_pictures = len(workload.train.labels)
     assert num_pictures == 1800

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from paceline.tasks.nmt.batches import TextBatches
+from paceline.data.text_batches import TextBatches
 
 LENGTHS = np.random.default_rng(0).integers(1, 60, size=3000).astype(np.int32)
 

@@ -27,7 +27,7 @@ def test_all_adds_the_validation_pictures(pictures: Path) -> None:
     num_validation = len(every.train.labels) - len(usual.train.labels)
     assert num_validation > 0
     assert (every.train.images[: len(usual.train.labels)] == usual.train.images).all()
-    seen = {int(s) for index in range(40) for s in every.samples(index)[0]}
+    seen = {int(s) for index in range(40) for s in every.samples(index)}
     assert max(seen) >= len(usual.train.labels)
 
 

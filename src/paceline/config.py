@@ -56,7 +56,7 @@ def _mentions(annotation: Any, *kinds: type) -> bool:
     return annotation in kinds or any(_mentions(part, *kinds) for part in get_args(annotation))
 
 
-PathKind = Literal[False, True, "or name"]
+PathKind = Literal[False, True, "or name", "or here"]
 
 
 def setting(
@@ -70,7 +70,7 @@ def setting(
     """A setting and what it means; when `fixed`, a run cannot go on with another value.
 
     A `path` is as seen from where the user is, see `resolve_paths`; with "or name", a text that
-    does not look like a path is left alone.
+    does not look like a path is left alone, with "or here" unless there is a file of that name.
     """
     marks: Any = {"fixed": True} if fixed else {}
     marks |= {"path": path} if path else {}
@@ -431,9 +431,13 @@ def resolve_paths(settings: Settings, kind: type[Section], folder: Path) -> Sett
             continue
         extra = field_info.json_schema_extra
         mark = extra.get("path") if isinstance(extra, dict) else None
-        if mark and isinstance(value, str) and (mark is True or is_path(value)):
+        if mark and isinstance(value, str) and value and _means_path(value, mark, folder):
             resolved[shown] = _absolute(value, folder)
     return resolved
+
+
+def _means_path(text: str, mark: Any, folder: Path) -> bool:
+    return mark is True or is_path(text) or (mark == "or here" and (folder / text).exists())
 
 
 def _absolute(text: str, folder: Path) -> str:

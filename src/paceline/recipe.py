@@ -1,12 +1,15 @@
 """From a name, a file or a run directory to a recipe, and what may change when a run goes on."""
 
 import difflib
+import json
+import sys
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from paceline import config
 from paceline.errors import UserError
+from paceline.project import FORM, is_own
 from paceline.settings import Recipe
 from paceline.task_finder import find_task, task_names
 from paceline.units import count_of
@@ -24,10 +27,10 @@ def load(name_or_path: str, overrides: list[str] | None = None) -> Recipe:
     """
     document = config.with_overrides(config.read_document(_find(name_or_path)), overrides or [])
     workload = document.settings.get("workload")
-    if str(workload) not in task_names():
+    if str(workload) not in task_names() and not is_own(str(workload)):
         raise UserError(
             f"{document.name} names the workload {workload!r}, which does not exist",
-            f"workload is one of: {', '.join(task_names())}",
+            f"workload is one of: {', '.join(task_names())}; or a class of yours, {FORM}",
         )
     return _with_absolute_paths(config.validate(document, find_task(str(workload)).recipe_class))
 
@@ -55,8 +58,21 @@ def _find(name_or_path: str) -> Path:
 
 
 def from_run(recipe_file: Path) -> Recipe:
-    """The recipe that a run directory holds."""
+    """The recipe that a run directory holds; the code of an own task is also looked for where it
+    was when the run was trained."""
+    root = _project_root(recipe_file.parent)
+    if root is not None and root not in sys.path:
+        sys.path.append(root)
     return load(str(recipe_file))
+
+
+def _project_root(run: Path) -> str | None:
+    try:
+        told = json.loads((run / "environment.json").read_text(encoding="utf-8"))
+        root = told["project"]["root"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return root if isinstance(root, str) and Path(root).is_dir() else None
 
 
 def refuse_too_many_processes(recipe: Recipe, num_procs: int) -> None:

@@ -118,7 +118,7 @@ class EvaluateSettings(Section):
     train_samples: int | None = setting(
         None,
         "training samples scored like validation beside it, which shows overfitting; "
-        "null takes 1,000 pictures or 500 sentence pairs, 0 none",
+        "null takes 1,000 samples (500 sentence pairs), 0 none",
         ge=0,
     )
 
@@ -174,6 +174,16 @@ class TargetSettings(Section):
         None, "published score for this recipe on test data; the report says how far it is"
     )
     source: str = setting("", "who published it, and where")
+
+
+class InputSettings(Section):
+    workers: int | None = setting(
+        None,
+        "threads per process that read and decode ahead; null finds the number in the first "
+        "steps, 0 reads in the loop itself",
+        ge=0,
+        le=512,
+    )
 
 
 class Recipe(Section):

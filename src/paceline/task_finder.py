@@ -1,4 +1,5 @@
-"""From a task's name to its front page: a folder in `tasks/` is a task.
+"""From a task's name to its front page: a folder in `tasks/` is a task, `package.module:Class` is
+one of the user's.
 
 Neither this module nor a front page (the `__init__.py` of a task's folder) imports torch or
 pydantic, so that the command line answers at once.
@@ -23,6 +24,10 @@ def task_names() -> tuple[str, ...]:
 
 @cache
 def find_task(name: str) -> "TaskKind":
-    """The front page of one of `task_names()`."""
-    kind: TaskKind = importlib.import_module(f"{_ROOM}.{name}").KIND
+    """The front page of one of `task_names()`, or of a class of the user's."""
+    kind: TaskKind
+    if ":" in name:  # `project.is_own`, which takes longer to import than to answer
+        kind = importlib.import_module(f"{_ROOM}.own").find_own_task(name)
+    else:
+        kind = importlib.import_module(f"{_ROOM}.{name}").KIND
     return kind

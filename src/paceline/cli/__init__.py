@@ -11,7 +11,7 @@ import sys
 
 from paceline import __version__
 from paceline.arguments import Parser
-from paceline.cli import data, hosts, jobs, live, read, train
+from paceline.cli import data, hosts, jobs, live, new, read, train
 from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.task_finder import find_task, task_names
 from paceline.terminal import say_on_stderr
@@ -30,6 +30,7 @@ def build_parser() -> Parser:
     data.add_recipes(verbs)
     train.add_train(verbs)
     train.add_evaluate(verbs)
+    new.add_new(verbs)
     for name in task_names():
         find_task(name).add_verbs(verbs)
     read.add_readers(verbs)

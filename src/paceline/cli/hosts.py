@@ -54,6 +54,12 @@ def _add_push(inner: Verbs) -> None:
     push.add_argument(
         "--to", default="paceline-host", help="directory there (default: ~/paceline-host)"
     )
+    push.add_argument(
+        "--project",
+        type=Path,
+        metavar="DIR",
+        help="your own code (default: here, where a recipe names a task of yours)",
+    )
     push.add_argument("--no-env", action="store_true", help="send only the code")
     push.add_argument("--python", default="python3", help="Python that makes the environment")
     push.add_argument("--pip", default="", metavar="OPTIONS", help="more for pip: --pip='...'")
@@ -146,11 +152,15 @@ def run_on_hosts(arguments: argparse.Namespace) -> int:
 
 
 def push_to_hosts(arguments: argparse.Namespace) -> int:
+    from dataclasses import replace
+
     from paceline.hosts.file import load_hosts
-    from paceline.hosts.push import Order, pack, push
+    from paceline.hosts.push import Order, find_own_project, pack, pack_project, push
 
     order = Order(arguments.to, not arguments.no_env, arguments.python, arguments.pip)
-    return 1 if push(load_hosts(arguments.hosts).hosts, order, pack(), say) else 0
+    own = arguments.project or find_own_project(Path.cwd())
+    parcel = replace(pack(), project=pack_project(own.absolute()) if own else None)
+    return 1 if push(load_hosts(arguments.hosts).hosts, order, parcel, say) else 0
 
 
 def check_hosts(arguments: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ file itself, its hashes, and the messages when it is missing or belongs to somet
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ from paceline.files import flush_tree, sha256_of, write_whole
 CARD_NAME = "card.json"
 WAYS = ("web", "stand-in", "PATH")
 """What `paceline data NAME --from` takes, unless a data set says otherwise."""
+_EDGE_BYTES = 1 << 16
+_MOST_READ = 1000
+"""Of more files than this only names and sizes count: opening each would take minutes."""
 
 
 def describe_file(path: Path) -> dict[str, Any]:
@@ -115,3 +118,39 @@ def _commands(directory: Path, workload: str, ways: Sequence[str]) -> str:
     usual = [way for way in ways if way not in ("stand-in", "PATH")]
     own = f"{command} PATH{to}   (your own files)"
     return "\n   or: ".join([*(f"{command} {way}" for way in usual), own])
+
+
+def data_fingerprint(data: Path | None, sizes: Mapping[str, int]) -> str:
+    """Prepared data says it itself. Of other files names, sizes, beginnings and ends count; of data
+    that a task makes itself, how many samples it has."""
+    if data is None:
+        return hashlib.sha256(json.dumps(dict(sizes), sort_keys=True).encode()).hexdigest()[:16]
+    if (data / CARD_NAME).is_file():
+        return str(read_card(data).get("fingerprint", ""))
+    files = sorted(_files(data))
+    total = hashlib.sha256()
+    for path in files:
+        named = path.name if path == data else str(path.relative_to(data))
+        total.update(f"{named} {path.stat().st_size}\n".encode())
+        if len(files) <= _MOST_READ:
+            total.update(_edges(path))
+    return total.hexdigest()[:16]
+
+
+def _files(data: Path) -> Iterator[Path]:
+    if data.is_file():
+        yield data
+        return
+    for path in data.rglob("*"):
+        if path.is_file() and not any(
+            part.startswith(".") or part in ("__pycache__", "runs")
+            for part in path.relative_to(data).parts
+        ):
+            yield path
+
+
+def _edges(path: Path) -> bytes:
+    with path.open("rb") as file:
+        first = file.read(_EDGE_BYTES)
+        file.seek(max(path.stat().st_size - _EDGE_BYTES, 0))
+        return first + file.read(_EDGE_BYTES)

@@ -18,7 +18,12 @@ class Filling(Protocol):
     """A batch that takes work to fill, sample by sample, by any thread and in any order."""
 
     @property
-    def num_samples(self) -> int: ...
+    def num_samples(self) -> int:
+        """Places to fill."""
+
+    @property
+    def units_per_place(self) -> int:
+        """What one place counts for in rates."""
 
     def fill(self, place: int) -> None:
         """Read and decode one sample into its place."""
@@ -142,7 +147,7 @@ class ReadAhead:
 
     def _note_done(self, entry: _Entry, error: BaseException | None, seconds: float) -> None:
         with self._changed:
-            self._busy.num_samples += 1
+            self._busy.num_samples += entry.batch.units_per_place
             self._busy.seconds += seconds
             entry.num_left -= 1
             entry.error = entry.error or error

@@ -22,6 +22,7 @@ from paceline.doctor.session import LostError, Session
 from paceline.files import expand_home
 from paceline.hosts.file import Host, HostsFile
 from paceline.hosts.ssh import on_all
+from paceline.project import as_question
 from paceline.settings import Recipe
 from paceline.tasks.sizes import sizes_of
 from paceline.units import count_of
@@ -146,6 +147,7 @@ class Examination:
     def _ask_facts(self) -> None:
         recipe = self._purpose.recipe
         data = recipe.data if recipe else None
+        project = as_question(recipe.workload) if recipe else None
 
         def ask(session: Session) -> Facts:
             answer: Facts = session.ask(
@@ -154,10 +156,11 @@ class Examination:
                 data=data,
                 data_home=session.host.data,
                 import_torch=not self._purpose.quick,
+                project=project,
             )
             return answer
 
-        question = {"data": None, "data_home": None, "import_torch": False}
+        question = {"data": None, "data_home": None, "import_torch": False, "project": None}
         self._here = doctor_probe.facts(question)
         self._found.facts = self._each(ask)
         self._found.clocks = self._each(Session.clock_offset)
@@ -267,6 +270,7 @@ class Examination:
         rows += doctor_hosts.judge_versions(found.facts, self._here)
         rows += doctor_hosts.judge_devices(found.facts, tuple(self._hosts.values()))
         if self._purpose.recipe is not None:
+            rows += doctor_hosts.judge_project(found.facts)
             rows += doctor_hosts.judge_data(found.facts, self._purpose.recipe.workload)
         rows += doctor_hosts.judge_clocks(found.clocks)
         rows += doctor_hosts.judge_host_names(

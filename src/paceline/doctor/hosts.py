@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from paceline.doctor.rows import Facts, Row, State, all_of, usual
 from paceline.hosts.file import Host
+from paceline.project import is_own
 from paceline.units import format_bytes, format_seconds
 
 _OLDEST_PYTHON = (3, 11)
@@ -145,6 +146,24 @@ def _equipment(facts: Facts) -> str:
     return ", ".join([*kinds, cores] if kinds else ["no GPU", cores])
 
 
+def judge_project(found: Mapping[str, Facts]) -> list[Row]:
+    """The user's own code must be there, and be the same; a shipped task has none."""
+    own = {name: facts["project"] for name, facts in found.items() if facts.get("project")}
+    remedy = "run here, in the directory of your code: paceline hosts push"
+    rows = []
+    for name, project in own.items():
+        if project["path"] is None:
+            rows.append(Row(name, "task", "fail", "the code of your task is not there", remedy))
+        elif project["different"]:
+            files = ", ".join(project["different"][:3])
+            shown = f"{project['path']}: other code than here ({files})"
+            rows.append(Row(name, "task", "fail", shown, remedy))
+    if rows or not own:
+        return rows
+    places = sorted({str(project["path"]) for project in own.values()})
+    return [Row(all_of(own), "task", "ok", f"{', '.join(places)}, the same code")]
+
+
 def judge_data(found: Mapping[str, Facts], workload: str) -> list[Row]:
     data = {name: facts["data"] for name, facts in found.items() if facts["data"]}
     prints = [facts["fingerprint"] for facts in data.values() if "fingerprint" in facts]
@@ -167,12 +186,14 @@ def _data_problem(
     facts: Facts, workload: str, most: str | None, source: tuple[str, str] | None
 ) -> tuple[str, str]:
     prepare = f"run there: paceline data {workload} --from ... --to {facts['path']}"
+    if is_own(workload):
+        prepare = "copy it there (small files of your project: paceline hosts push)"
     if source is not None:
         host, path = source
         prepare = f"copy it, on {host}: rsync -a {path}/ HOST:{facts['path']}/ ; or {prepare}"
     if "error" in facts:
         return str(facts["error"]), prepare
-    if facts["workload"] != workload:
+    if facts.get("workload", workload) != workload:
         return f"is data of the workload '{facts['workload']}'", prepare
     if facts["fingerprint"] != most:
         shown = f"other data (fingerprint {facts['fingerprint']}, the others have {most})"

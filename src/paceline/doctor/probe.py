@@ -57,7 +57,8 @@ def facts(question: dict[str, Any]) -> dict[str, Any]:
         "memory_bytes": memory_bytes(),
         "gpus": gpus(),
         "addresses": interface_addresses(),
-        "data": data_facts(question["data"], question["data_home"]) if question["data"] else None,
+        "project": project_facts(question.get("project")),
+        "data": _data_facts(question) if question["data"] else None,
         "torch_import": try_import_torch() if question["import_torch"] else None,
     }
 
@@ -192,6 +193,68 @@ def data_home(home: str | None) -> Path:
     if home or os.environ.get("PACELINE_DATA"):
         return Path(home or os.environ["PACELINE_DATA"]).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "paceline"
+
+
+def _data_facts(question: dict[str, Any]) -> dict[str, Any]:
+    name, home = question["data"], question["data_home"]
+    if not question.get("project"):
+        return data_facts(name, home)
+    return own_data_facts(name, home, question["project"])
+
+
+def project_facts(project: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Where the user's code is here: sent by `hosts push`, or at the launcher's own path."""
+    if not project:
+        return None
+    found: dict[str, Any] | None = None
+    for place in project_places(project):
+        if place.is_dir():
+            different = [n for n, known in project["files"].items() if _hash_of(place / n) != known]
+            found = found or {"path": str(place), "different": different}
+            if not different:
+                return {"path": str(place), "different": []}
+    return found or {"path": None, "different": []}
+
+
+def project_places(project: dict[str, Any]) -> list[Path]:
+    pushed = Path("projects") / project["name"]
+    return [
+        Path(sys.prefix).parent / pushed,
+        Path("~/paceline-host").expanduser() / pushed,
+        Path(project["root"]),
+    ]
+
+
+def _hash_of(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except OSError:
+        return "not there"
+
+
+def own_data_facts(name: str, home: str | None, project: dict[str, Any]) -> dict[str, Any]:
+    """Of data without a card: that it is there, and the names and sizes of its files."""
+    place = own_data_path(name, home, project)
+    if not place.exists():
+        return {"path": str(place), "error": "not there"}
+    files = [place] if place.is_file() else sorted(p for p in place.rglob("*") if p.is_file())
+    total = hashlib.sha256()
+    for path in files:
+        named = path.name if path == place else path.relative_to(place)
+        total.update(f"{named} {path.stat().st_size}\n".encode())
+    num_bytes = sum(path.stat().st_size for path in files)
+    return {"path": str(place), "fingerprint": total.hexdigest()[:16], "bytes": num_bytes}
+
+
+def own_data_path(name: str, home: str | None, project: dict[str, Any]) -> Path:
+    """What lies inside of the project here lies inside of it there, wherever that is."""
+    if "/" not in name and not name.startswith((".", "~")):
+        return data_home(home) / name
+    path, root = Path(name).expanduser(), Path(project["root"])
+    here = project_facts(project)
+    if path.exists() or root not in path.parents or not here or not here["path"]:
+        return path
+    return Path(here["path"]) / path.relative_to(root)
 
 
 def resolve(question: dict[str, Any]) -> dict[str, Any]:

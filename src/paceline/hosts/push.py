@@ -41,13 +41,13 @@ cd {folder}
 if command -v flock >/dev/null; then exec 9>.lock; flock 9; fi
 """
 _UNPACK = """\
-rm -rf code.new
-mkdir code.new
-tar -xzf - -C code.new
-rm -rf code.old
-test ! -e code || mv code code.old
-mv code.new code
-rm -rf code.old
+mkdir -p {place}.new
+rm -rf {place}.new {place}.old
+mkdir {place}.new
+tar -xzf - -C {place}.new
+test ! -e {place} || mv {place} {place}.old
+mv {place}.new {place}
+rm -rf {place}.old
 """
 _INSTALL = """\
 if test "$(cat .venv/.paceline-stamp 2>/dev/null)" = {stamp}; then exit 0; fi
@@ -58,6 +58,11 @@ test -x .venv/bin/python || {python} -m venv .venv
 echo {stamp} > .venv/.paceline-stamp
 """
 _CONSTRAINTS = "constraints-of-sender.txt"
+PROJECTS = "projects"
+"""Beside the environment: where the doctor and workers look for the user's code."""
+_OWN_WORKLOAD = re.compile(r"^workload:\s*[\"']?[\w.]+:[\w.]+", re.MULTILINE)
+_LARGE_BYTES = 20_000_000
+_MOST_FILES = 5000
 
 
 @dataclass(frozen=True)
@@ -78,12 +83,28 @@ class Parcel:
     extras: tuple[str, ...]
     stamp: str
     """Changes with whatever would make another environment."""
+    project: "ProjectParcel | None" = None
+    """The user's own code, where there is some."""
+
+
+@dataclass(frozen=True)
+class ProjectParcel:
+    name: str
+    archive: bytes
+    num_files: int
+    left_out: tuple[str, ...]
+    """Large files, which go to hosts in another way."""
 
 
 def push(hosts: tuple[Host, ...], order: Order, parcel: Parcel, say: Say) -> int:
     """To all hosts at once; returns the number of hosts where it did not work."""
     size = format_bytes(len(parcel.archive))
     say(f"sending {parcel.num_files} files ({size}) to {count_of(len(hosts), 'host')}")
+    if parcel.project is not None:
+        size = format_bytes(len(parcel.project.archive))
+        say(f"and your project '{parcel.project.name}', {parcel.project.num_files} files ({size})")
+        for text in parcel.project.left_out:
+            say(f"  left out: {text}; copy it to the hosts yourself")
     failures = on_all(hosts, lambda host: _push_to(host, order, parcel))
     made = f"{order.folder}/.venv" if order.with_environment else f"{order.folder}/code"
     for host, failure in zip(hosts, failures, strict=True):
@@ -95,7 +116,11 @@ def push(hosts: tuple[Host, ...], order: Order, parcel: Parcel, say: Say) -> int
 
 def _push_to(host: Host, order: Order, parcel: Parcel) -> str | None:
     locked = _LOCKED.format(folder=shlex.quote(order.folder))
-    failure = _failure(_send(host, locked + _UNPACK, parcel.archive))
+    failure = _failure(_send(host, locked + _UNPACK.format(place="code"), parcel.archive))
+    if parcel.project is not None and not failure:
+        place = shlex.quote(f"{PROJECTS}/{parcel.project.name}")
+        unpack = locked + _UNPACK.format(place=place)
+        failure = _failure(_send(host, unpack, parcel.project.archive))
     if failure or not order.with_environment:
         return failure
     extras = f"[{','.join(parcel.extras)}]" if parcel.extras else ""
@@ -150,6 +175,45 @@ def pack(project: Path | None = None) -> Parcel:
     described = constraints + ",".join(extras) + pyproject
     stamp = hashlib.sha256(described.encode()).hexdigest()[:16]
     return Parcel(buffer.getvalue(), num_files, extras, stamp)
+
+
+def pack_project(root: Path) -> ProjectParcel:
+    """The user's own files: what git would keep, but for runs and large files."""
+    left_out, chosen = [], []
+    for path in sorted(_files(root)):
+        num_bytes = (root / path).stat().st_size
+        if _is_in_run(root, path):
+            continue
+        if num_bytes > _LARGE_BYTES:
+            left_out.append(f"{path} ({format_bytes(num_bytes)})")
+        else:
+            chosen.append(path)
+    if len(chosen) > _MOST_FILES:
+        raise UserError(
+            f"{root} has {len(chosen):,} files, too many for a project's code",
+            "keep data and results out of it (.gitignore), or name a folder with --project",
+        )
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for path in chosen:
+            archive.add(root / path, str(path), recursive=False)
+    return ProjectParcel(root.name, buffer.getvalue(), len(chosen), tuple(left_out))
+
+
+def _is_in_run(root: Path, path: Path) -> bool:
+    folders = [root / folder for folder in path.parents]
+    return any((f / "recipe.yaml").is_file() and (f / "events").is_dir() for f in folders)
+
+
+def find_own_project(directory: Path) -> Path | None:
+    """The directory, if a recipe in it names a task of the user's own."""
+    for path in sorted([*directory.glob("*.yaml"), *directory.glob("*.yml")]):
+        try:
+            if _OWN_WORKLOAD.search(path.read_text(encoding="utf-8")):
+                return directory
+        except (OSError, UnicodeDecodeError):
+            continue
+    return None
 
 
 def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:

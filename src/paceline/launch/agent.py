@@ -45,6 +45,8 @@ class AgentOrder:
     """The how-manieth host this is."""
     listener: int | None = None
     """On the first of many hosts: the open file on which the store listens."""
+    directory: str | None = None
+    """Where the workers find the user's code; None is where the launcher was started."""
     failure_file: str | None = None
     """Where to write who failed; None says it on stderr."""
 
@@ -73,6 +75,8 @@ def main() -> None:
 
 def run_agent(this: AgentOrder, process_name: str) -> NoReturn:
     """To the end of this process. `process_name`: the module by which `ps` knows it."""
+    if this.directory is not None:
+        os.chdir(this.directory)
     workers = prepare_workers(this.run, this.num_procs, process_name)  # before any thread
     from paceline.launch.elastic import Part, run_workers  # noqa: PLC0415  (torch)
 

@@ -36,6 +36,36 @@ def state_home() -> Path:
 
 def detach(words: list[str], run: RunDirectory, say: Say) -> int:
     """Start the same command in a session of its own, with its output in RUN/launcher.log."""
+    started = start_apart(words, run)
+    process = started.process
+    until = time.monotonic() + _START_SECONDS
+    while time.monotonic() < until and not is_being_trained(run):
+        if process.poll() is not None:  # a mistake shows at once, and must be seen
+            say(started.said())
+            return process.returncode
+        time.sleep(0.1)
+    say(
+        f"{run.path} is being trained (process {process.pid})\n"
+        f"  follow: paceline attach {run.path}\n  end:    paceline stop {run.path}"
+    )
+    return 0
+
+
+@dataclass(frozen=True)
+class Started:
+    """A command in a session of its own."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    begin: int
+    """Where its output begins in the log."""
+
+    def said(self) -> str:
+        return _text_from(self.log, self.begin).rstrip()
+
+
+def start_apart(words: list[str], run: RunDirectory) -> Started:
+    """The command of this program that trains a run; it lives on when this process is gone."""
     prepare_directory(run.path)
     if is_being_trained(run):
         raise UserError(f"{run.path} is being trained already", f"paceline attach {run.path}")
@@ -49,17 +79,7 @@ def detach(words: list[str], run: RunDirectory, say: Say) -> int:
         )
         begin = log.tell()
     _register(run)
-    until = time.monotonic() + _START_SECONDS
-    while time.monotonic() < until and not is_being_trained(run):
-        if process.poll() is not None:  # a mistake shows at once, and must be seen
-            say(_text_from(run.launcher_log, begin).rstrip())
-            return process.returncode
-        time.sleep(0.1)
-    say(
-        f"{run.path} is being trained (process {process.pid})\n"
-        f"  follow: paceline attach {run.path}\n  end:    paceline stop {run.path}"
-    )
-    return 0
+    return Started(process, run.launcher_log, begin)
 
 
 def _register(run: RunDirectory) -> None:

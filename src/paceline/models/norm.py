@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from paceline.errors import UserError
 from paceline.kernels import norm as kernel
 
 
@@ -58,6 +59,10 @@ class StepBatchNorm2d(nn.Module):
         self.pending.add_(self._scratch)
         return output
 
+    def move_averages(self, statistics: torch.Tensor) -> None:
+        self.running_mean.lerp_(statistics[0], self.momentum)
+        self.running_var.lerp_(statistics[1], self.momentum)
+
     def then_relu(self, x: torch.Tensor, before: torch.Tensor | None = None) -> torch.Tensor:
         """relu(norm(x) + before), in one operation where there is a kernel for it."""
         return self._then(F.relu, x, before)
@@ -83,13 +88,98 @@ class StepBatchNorm2d(nn.Module):
         return activation(output if before is None else output + before, inplace=True)
 
 
+class _Combined(nn.modules.batchnorm._BatchNorm):
+    """torch's own batch norm in a user's network, with running averages as above. The names of what
+    is stored stay, so its weights load into the network as the user wrote it."""
+
+    pending: torch.Tensor
+    _scratch: torch.Tensor
+
+    def begin(self) -> None:
+        assert self.running_mean is not None  # noqa: S101  (only such layers are combined)
+        for name in ("pending", "_scratch"):
+            zeros = self.running_mean.new_zeros(2, self.num_features)
+            self.register_buffer(name, zeros, persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self._check_input_dim(x)  # type: ignore[no-untyped-call]
+        mean, var = self.running_mean, self.running_var
+        if self.training:
+            mean, var = self._scratch[0], self._scratch[1]
+        output = F.batch_norm(
+            x,
+            mean,
+            var,
+            self.weight,
+            self.bias,
+            training=self.training,
+            momentum=1.0,
+            eps=self.eps,
+        )
+        if self.training:
+            self.pending.add_(self._scratch)
+        return output
+
+    def move_averages(self, statistics: torch.Tensor) -> None:
+        assert self.running_mean is not None and self.running_var is not None  # noqa: S101
+        assert self.num_batches_tracked is not None  # noqa: S101
+        self.num_batches_tracked.add_(1)
+        momentum = self.momentum
+        if momentum is None:  # torch's way to ask for the plain mean of all steps
+            momentum = 1.0 / float(self.num_batches_tracked)
+        self.running_mean.lerp_(statistics[0], momentum)
+        self.running_var.lerp_(statistics[1], momentum)
+
+
+class CombinedBatchNorm1d(_Combined, nn.BatchNorm1d): ...
+
+
+class CombinedBatchNorm2d(_Combined, nn.BatchNorm2d): ...
+
+
+class CombinedBatchNorm3d(_Combined, nn.BatchNorm3d): ...
+
+
+_COMBINED: dict[type[nn.Module], type[_Combined]] = {
+    nn.BatchNorm1d: CombinedBatchNorm1d,
+    nn.BatchNorm2d: CombinedBatchNorm2d,
+    nn.BatchNorm3d: CombinedBatchNorm3d,
+}
+
+
+def combine_norms(model: nn.Module) -> None:
+    """Let torch's batch norms average over the world; in place, so that the layers stay the same
+    objects wherever else the network holds them."""
+    for name, layer in model.named_modules():
+        if type(layer) in _COMBINED and layer.track_running_stats:
+            layer.__class__ = _COMBINED[type(layer)]
+            assert isinstance(layer, _Combined)  # noqa: S101
+            layer.begin()
+        elif isinstance(layer, nn.modules.batchnorm._NormBase) and not isinstance(layer, _Combined):
+            _refuse_own_averages(name, layer)
+
+
+def _refuse_own_averages(name: str, layer: nn.modules.batchnorm._NormBase) -> None:
+    if layer.track_running_stats:
+        raise UserError(
+            f"'{name}' is a {type(layer).__name__}, whose running averages would differ from "
+            "process to process",
+            "use nn.BatchNorm1d, 2d or 3d, whose averages are combined over all processes, or a "
+            "norm without them: nn.GroupNorm, nn.LayerNorm, track_running_stats=False",
+        )
+
+
+def averaging_layers(model: nn.Module) -> list["StepBatchNorm2d | _Combined"]:
+    return [m for m in model.modules() if isinstance(m, StepBatchNorm2d | _Combined)]
+
+
 def norm_layers(model: nn.Module) -> list[StepBatchNorm2d]:
     return [module for module in model.modules() if isinstance(module, StepBatchNorm2d)]
 
 
 def take_statistics(model: nn.Module) -> torch.Tensor:
     """The sums of all layers in one flat tensor, ready to be added up over the world."""
-    layers = norm_layers(model)
+    layers = averaging_layers(model)
     flat = torch.cat([layer.pending.flatten() for layer in layers]) if layers else torch.zeros(0)
     for layer in layers:
         layer.pending.zero_()
@@ -99,14 +189,14 @@ def take_statistics(model: nn.Module) -> torch.Tensor:
 @torch.no_grad()
 def absorb_statistics(model: nn.Module, mean_statistics: torch.Tensor) -> None:
     """Move every running average by the mean statistics of the step's micro-batches."""
-    for layer, statistics in zip(norm_layers(model), _split(model, mean_statistics), strict=True):
-        layer.running_mean.lerp_(statistics[0], layer.momentum)
-        layer.running_var.lerp_(statistics[1], layer.momentum)
+    layers = averaging_layers(model)
+    for layer, statistics in zip(layers, _split(model, mean_statistics), strict=True):
+        layer.move_averages(statistics)
 
 
 def _split(model: nn.Module, flat: torch.Tensor) -> Iterator[torch.Tensor]:
     offset = 0
-    for layer in norm_layers(model):
+    for layer in averaging_layers(model):
         size = 2 * layer.num_features
         yield flat[offset : offset + size].view(2, -1)
         offset += size

@@ -21,7 +21,8 @@ how often the run was started. Of a rank:
   forward and backward, `peak_flops` what matrix multiplication reached in that process; for text
   also `left_out`: `num` of the training pairs, `of` so many, that are longer than allowed.
   `kernels` says of each that the network asks for whether it ran ("own") or torch's operations in
-  its place ("torch"); `environment.json` says the same of the first process.
+  its place ("torch"); `environment.json` says the same of the first process. `split_sizes`: how
+  many samples of each split, where the data has no card.
 - `steps`: since the last such line `num_steps` steps were done, up to `step`: their mean `loss` and
   the last `rate`, `step_seconds` of each, the `slowest_step`, `reduced_bytes` (gradients that this
   rank gave to the all-reduce). The first rank also writes `rates` and `losses` of each step.

@@ -1,4 +1,5 @@
-"""The whole contract of a task, in its two halves.
+"""The whole contract of a task, in its two halves. A task of your own is a `SampleTask`
+(`samples.py`), which leaves five of these members to write; the tasks that are shipped are, too.
 
 `TaskKind` is a task before anything is opened: its settings, its data on disk, its verbs. The
 command line, launchers and the doctor ask it, and it imports nothing heavy until it must.
@@ -13,7 +14,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, SupportsFloat, runtime_checkable
 
 if TYPE_CHECKING:
     import torch
@@ -28,12 +29,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scores:
-    """What evaluation gives: values by name, and the signature that says how they were made."""
+    """What evaluation gives: values by name, and the signature that says how they were made.
+
+    From `of_sums` they are those of one process's share, and still to be added up over the world.
+    """
 
     values: dict[str, float]
-    signature: str
+    signature: str = ""
     samples: tuple[str, ...] = ()
     """A few results to look at, e.g. translations."""
+    num: float | None = None
+    """The values are sums over so many samples (or tokens) of this process's share."""
+
+    @classmethod
+    def of_sums(cls, num: SupportsFloat, **sums: SupportsFloat) -> "Scores":
+        """Sums over this process's share of the samples, and of how many: the scores become the
+        means over all processes. `Scores.of_sums(num, top1=num_right, loss=loss_sum)`"""
+        return cls({name: float(value) for name, value in sums.items()}, num=float(num))
 
 
 class TaskKind(ABC):
@@ -81,7 +93,7 @@ class TaskKind(ABC):
 
 
 class Task(ABC):
-    """What training asks of a task. Seven members are the task's own; the rest has defaults."""
+    """What training asks of a task. `SampleTask` answers most of it."""
 
     unit: ClassVar[str]
     """What throughput counts, e.g. 'image'."""
@@ -92,12 +104,15 @@ class Task(ABC):
     device: "torch.device"
     on_progress: "Callable[[int, int], None] | None" = None
     """Set by whoever shows how far an evaluation is: samples done, samples in all."""
-    data_fingerprint: str
+    data_fingerprint: str = ""
     """Changes when the data does; a run goes on only with the data it began with."""
+
+    def __init__(self, recipe: "Recipe", device: "torch.device") -> None:
+        self.recipe, self.device = recipe, device
 
     @abstractmethod
     def build_model(self) -> "nn.Module":
-        """A fresh model from the recipe's seed, the same in every process."""
+        """A fresh network; torch's seed is set before, so that every process builds the same."""
 
     @abstractmethod
     def num_units(self, index: int) -> int:
@@ -116,17 +131,15 @@ class Task(ABC):
         """The *sum* of the losses of a micro-batch's units, with its graph."""
 
     @abstractmethod
-    def evaluate(
-        self, model: "nn.Module", split: str, world: "World", final: bool = False
-    ) -> Scores:
+    def score(self, model: "nn.Module", split: str, world: "World", final: bool = False) -> Scores:
         """Scores over a split: every sample once, whatever the world. `final` may take longer.
 
         One of them is 'loss', without label smoothing.
         """
 
     @abstractmethod
-    def evaluate_training(self, model: "nn.Module", world: "World") -> Scores:
-        """The measure of `evaluate` on a fixed part of the training samples, as they are (not
+    def score_training(self, model: "nn.Module", world: "World") -> Scores:
+        """The measure of `score` on a fixed part of the training samples, as they are (not
         augmented), `recipe.evaluate.train_samples` of them: compared with validation it shows
         overfitting. Costly scores (decoding) may be left out; 'loss' may not."""
 
@@ -169,6 +182,10 @@ class ReadsAhead(Protocol):
 
     For every index `on_device(fill_at_once(begin_batch(index)))` is `micro_batch(index)`.
     """
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether it does; a task that could may have so little to read that it does not."""
 
     @property
     def asked_workers(self) -> int | None:

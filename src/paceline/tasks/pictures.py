@@ -1,13 +1,14 @@
 """What tasks on pictures in classes share: their size over the run, and the loss."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from paceline.settings import Recipe
 from paceline.tasks.samples import SampleTask
+from paceline.tasks.stream import Samples
 
 
 @dataclass(frozen=True)
@@ -23,18 +24,18 @@ class PictureTask(SampleTask):
     unit = "image"
     best_by = "top1"
 
-    def __init__(self, recipe: Recipe, num_train: int, pictures: PictureSettings) -> None:
-        super().__init__(recipe, num_train)
-        self._pictures = pictures
+    @property
+    @abstractmethod
+    def pictures(self) -> PictureSettings: ...
 
-    def size_at(self, index: int) -> int:
+    def size_of(self, samples: Samples) -> int:
         """Progressive resizing: early steps cost less on smaller pictures, and lose little."""
-        done = index / (self.recipe.steps * self.micro_batches_per_step(1))
-        begun = [size for share, size in self._pictures.sizes if share <= done]
-        return begun[-1] if begun else self._pictures.full_size
+        looks = self.pictures
+        begun = [size for share, size in looks.sizes if share <= samples.share_of_run]
+        return begun[-1] if begun else looks.full_size
 
     def summed_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        smoothing = self._pictures.label_smoothing
+        smoothing = self.pictures.label_smoothing
         return F.cross_entropy(logits.float(), labels, reduction="sum", label_smoothing=smoothing)
 
 

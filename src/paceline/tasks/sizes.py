@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from paceline.errors import UserError
 from paceline.settings import STATES_PER_WEIGHT, Recipe
 from paceline.task_finder import find_task
 from paceline.units import format_bytes, format_count
@@ -33,10 +34,13 @@ def num_parameters(recipe: Recipe) -> int:
 
 
 def sizes_of(recipe: Recipe, may_import_torch: bool = True) -> Sizes | None:
-    """None where only torch knows, and it may not be asked."""
+    """None where only torch knows and may not be asked, or where only the data knows."""
     if not may_import_torch and find_task(recipe.workload).num_parameters(recipe) is None:
         return None
-    gradient_bytes = float(_BYTES_PER_FP32 * num_parameters(recipe))
+    try:
+        gradient_bytes = float(_BYTES_PER_FP32 * num_parameters(recipe))
+    except UserError:  # an own task's network may follow from data that is not here
+        return None
     copies = 1 + STATES_PER_WEIGHT[recipe.optimizer.kind] + (recipe.optimizer.average > 0)
     num_kept = recipe.checkpoint.keep_last + _BEING_WRITTEN_AND_BEST
     checkpoint_bytes = gradient_bytes * copies
@@ -44,8 +48,10 @@ def sizes_of(recipe: Recipe, may_import_torch: bool = True) -> Sizes | None:
 
 
 def size_in_words(recipe: Recipe) -> str:
-    count, sizes = num_parameters(recipe), sizes_of(recipe)
-    assert sizes is not None  # noqa: S101  (torch may be asked)
+    sizes = sizes_of(recipe)
+    if sizes is None:
+        return "size: not known here, because the task's data is not here"
+    count = round(sizes.gradient_bytes / _BYTES_PER_FP32)
     return (
         f"size: {format_count(count)} parameters ({count:,}), "
         f"{format_bytes(sizes.gradient_bytes)} of fp32 gradients per step, "

@@ -11,11 +11,14 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.lifetime import process_started
 from paceline.order import WorkerOrder
+from paceline.project import is_own
 from paceline.recipe import refuse_too_many_processes
 from paceline.record.schema import CHECKPOINT, RunDirectory
 from paceline.settings import Recipe
 from paceline.task_finder import find_task
 from paceline.tasks.contract import Task
+from paceline.tasks.network import build_network
+from paceline.tasks.trials import try_out
 from paceline.train import finetune
 from paceline.train.guard import refuse_fp16_without_cuda
 from paceline.train.input import Input
@@ -24,6 +27,7 @@ from paceline.train.measure import environment, kernels, practice
 from paceline.train.measure.flops import measure_peak
 from paceline.train.measure.probes import ProbeThread, find_place, start_probes
 from paceline.train.measure.recorder import Recorder
+from paceline.train.measure.user_code import find_changes, refuse_different_hosts
 from paceline.train.save import CheckpointSaver, restore
 from paceline.train.state import build_state
 from paceline.train.step import Stepper, plan_step
@@ -39,7 +43,7 @@ class Attempt:
         self.recipe, self.run, self.task, self.world = recipe, run, task, world
         scales = find_task(recipe.workload).score_scales
         self.recorder = Recorder(run, recipe.log, world, task.unit, scales)
-        network = task.build_model()
+        network = build_network(task)
         self.kernels = kernels.agree(network, world)
         self.state = build_state(recipe, network, world)
         self.saver = (
@@ -82,12 +86,18 @@ class Attempt:
     def rehearse(self) -> None:
         """One backward whose gradients are thrown away, so that a first step rounds like all."""
         plan = plan_step(self.task, self.state.progress.position, self.world)
+        if is_own(self.recipe.workload):
+            try_out(self.task, self.state.network, plan.mine[0])
         self.stepper.rehearse(plan, [self.task.micro_batch(index) for index in plan.mine])
 
     def look_around(self, order: WorkerOrder) -> dict[str, Any]:
         """Where this process runs, what it has and what it could do."""
         ran = {"kernels": self.kernels.ran()}
+        refuse_different_hosts(self.task, self.world)
         if self.world.is_first:
+            changes = find_changes(self.run, self.recipe.workload)
+            if changes:
+                self.warn(changes)
             environment.write(self.run, self.recipe, self.world, order.hosts, ran)
             self.task.keep(self.run.path)
             if self.kernels.warning:

@@ -98,7 +98,7 @@ class Input:
     def __init__(self, task: Task, world: World, clock: PhaseClock, note: Note) -> None:
         self.task, self.world = task, world
         self._clock, self._note = clock, note
-        self._source = task if isinstance(task, ReadsAhead) else None
+        self._source = task if isinstance(task, ReadsAhead) and task.reads_ahead else None
         self._asked = self._source.asked_workers if self._source else 0
         self._ahead: ReadAhead | None = None
         self._limits = Limits(0, 0, "")

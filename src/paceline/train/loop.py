@@ -92,10 +92,10 @@ class Loop:
         progress = self.state.progress
         with self.recorder.clock.phase(EVALUATE):
             network, world = self.state.scored_network, self.world
-            scores = self.task.evaluate(network, "validation", world)
+            scores = self.task.score(network, "validation", world)
             self.recorder.score(step, "validation", scores)
             if self.recipe.evaluate.train_samples != 0:
-                seen = self.task.evaluate_training(network, world)
+                seen = self.task.score_training(network, world)
                 self.recorder.score(step, "train", seen)
         score = scores.values[self.task.best_by]
         if progress.best_score is None or score > progress.best_score:

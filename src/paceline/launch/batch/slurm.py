@@ -17,6 +17,7 @@ from pathlib import Path
 from paceline.errors import UserError
 from paceline.hosts.importing import expand_nodes
 from paceline.launch.batch.place import Place, has_master, read_number
+from paceline.project import is_own
 from paceline.recipe import refuse_too_many_processes
 from paceline.settings import Recipe
 
@@ -82,7 +83,7 @@ _SAVE_SECONDS = 120
 def batch_script(job: SlurmJob, recipe: Recipe) -> str:
     """A script that starts the run, and starts it again from its newest checkpoint."""
     _check(job, recipe)
-    name = recipe.workload if not job.recipe_words else job.recipe_words[0].rpartition("/")[2]
+    name = (job.recipe_words or [recipe.workload])[0].rpartition("/")[2]
     lines = [
         f"job-name=paceline-{name.removesuffix('.yaml')}",
         f"nodes={job.num_nodes}",
@@ -92,6 +93,7 @@ def batch_script(job: SlurmJob, recipe: Recipe) -> str:
         "open-mode=append",
         f"signal=B:USR1@{_SAVE_SECONDS}",
         f"output={job.run}/slurm-%j.log",
+        *([f"chdir={Path.cwd()}"] if is_own(recipe.workload) else []),  # where the user's code is
         *job.options,
     ]
     train = shlex.join([*job.command, "train", *job.recipe_words, "--run", job.run])

@@ -8,6 +8,8 @@ from typing import Any
 
 import psutil
 
+from paceline import config
+from paceline.doctor.probe import own_data_path
 from paceline.record.checkpoints import all_checkpoints, step_of
 
 
@@ -64,3 +66,14 @@ def _count_in(path: Path, name: str) -> int:
     except (OSError, ValueError):
         return 0
     return sum(int(words[1]) for line in lines if (words := line.split())[0] == name)
+
+
+def with_data_of_project(recipe: str, project: dict[str, Any] | None) -> str:
+    """Data that lies in the user's project lies in the copy of it here."""
+    settings = config.parse_yaml(recipe).settings
+    if not project or not settings.get("data"):
+        return recipe
+    place = str(own_data_path(settings["data"], None, project))
+    if not config.is_path(settings["data"]) or place == settings["data"]:
+        return recipe
+    return config.to_yaml({**settings, "data": place})

@@ -16,6 +16,7 @@ from paceline.launch.remote.joining import HostStage, LateNews, find_end_of_pati
 from paceline.launch.remote.link import HostLink, names_of
 from paceline.launch.remote.restart import Outcome
 from paceline.order import HostPrice, WorkerOrder
+from paceline.project import as_question
 from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER
 
 _ECHO_SECONDS = 1.5
@@ -111,6 +112,7 @@ class Round:
                 do="start",
                 round=self.number,
                 recipe=config.to_yaml(config.dump(self.job.recipe)),
+                project=as_question(self.job.recipe.workload),
                 num_procs=self.num_procs[position],
                 num_hosts=len(self.members),
                 host_rank=position,

@@ -24,6 +24,7 @@ from typing import IO, Any
 
 import psutil
 
+from paceline.doctor.probe import project_facts
 from paceline.launch.agent import AgentOrder
 from paceline.launch.remote.host_facts import (
     end_earlier,
@@ -31,6 +32,7 @@ from paceline.launch.remote.host_facts import (
     num_out_of_memory_kills,
     read_pulses,
     tokens_in,
+    with_data_of_project,
 )
 from paceline.launch.remote.joining import StageWatch, importing, write_stage
 from paceline.launch.scratch import scratch_directory
@@ -128,6 +130,7 @@ class Supervisor:
             log_directory=str(self._folder / "errors"),
             num_hosts=message["num_hosts"],
             host_rank=message["host_rank"],
+            directory=self._project_directory(message),
             failure_file=str(self._folder / "failure.json"),
         )
         self._num_procs = this.num_procs
@@ -150,10 +153,16 @@ class Supervisor:
     def _prepare_run(self, message: Message) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir()
-        (self._folder / "recipe.yaml").write_text(message["recipe"], encoding="utf-8")
+        recipe = with_data_of_project(message["recipe"], message.get("project"))
+        (self._folder / "recipe.yaml").write_text(recipe, encoding="utf-8")
         if not (self.run / "recipe.yaml").exists():
             self.run.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self._folder / "recipe.yaml", self.run / "recipe.yaml")
+
+    def _project_directory(self, message: Message) -> str | None:
+        """Workers start where the user's code is, as they do on the launcher's machine."""
+        found = project_facts(message.get("project"))
+        return found["path"] if found else None
 
     def _worker_order(self, message: Message) -> WorkerOrder:
         return replace(

@@ -23,6 +23,9 @@ _NO_COST = " What a save costs while training goes on is not known from so few."
 def data(facts: Facts) -> Answer:
     if facts.data.card is not None:
         return _by_card(facts, facts.data.card)
+    counts = _counted(facts)
+    if counts:
+        return _by_task(facts, counts)
     if facts.is_own:
         return Answer(
             "data",
@@ -96,6 +99,26 @@ def _epochs(facts: Facts, epochs: float) -> str:
         return f"The run saw {percent(epochs)} of it, less than one epoch."
     times = "once" if round(epochs, 1) == 1 else f"{epochs:.1f} times"
     return f"The run went through it {times}."
+
+
+def _counted(facts: Facts) -> dict[str, int]:
+    """Samples by split, as a task without a card counted them when it opened its data."""
+    told = facts.begin.get("split_sizes") if facts.begin else None
+    if not isinstance(told, dict):
+        return {}
+    return {str(name): num for name, num in told.items() if type(num) is int and num >= 0}
+
+
+def _by_task(facts: Facts, counts: dict[str, int]) -> Answer:
+    others = [f"{num:,} {split}" for split, num in counts.items() if split != "train"]
+    sentence = f"{count_of(counts.get('train', 0), 'sample')} for training"
+    sentence += f" ({listed(others)} besides)." if others else "."
+    epochs = facts.data.epochs
+    if epochs:
+        sentence += f" The run went through it {epochs:.1f} times."
+    figures: dict[str, Any] = {"num_by_split": counts, "epochs": epochs}
+    how = "counted by the task when it opened its data"
+    return Answer("data", QUESTIONS["data"], sentence, figures, how)
 
 
 def _by_settings(facts: Facts) -> Answer:

@@ -1,6 +1,7 @@
 """The curves of a run as a table, for scripts and spreadsheets."""
 
 import csv
+import math
 from pathlib import Path
 from typing import IO
 
@@ -12,6 +13,23 @@ _COLUMNS = ["step", "epochs", "loss", "rate", "units_per_second", "seconds", "gr
 
 
 def write_csv(run: Path, file: IO[str]) -> None:
+    names, rows = _table(run)
+    writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def read_curves(run: Path) -> dict[str, list[float]]:
+    """The same table by columns; what a row lacks is NaN."""
+    names, rows = _table(run)
+    return {name: [_number(row.get(name)) for row in rows] for name in names}
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+def _table(run: Path) -> tuple[list[str], list[dict[str, object]]]:
     """One row per recorded interval; scores stand in the row of the step they were taken at."""
     rows: dict[int, dict[str, object]] = {}
     score_names: dict[str, None] = {}
@@ -24,7 +42,4 @@ def write_csv(run: Path, file: IO[str]) -> None:
         named = {printable(f"{split}_{name}"): value for name, value in event["scores"].items()}
         score_names.update(dict.fromkeys(named))
         rows.setdefault(event["step"], {"step": event["step"]}).update(named)
-    names = [*_COLUMNS, *score_names]
-    writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows[step] for step in sorted(rows))
+    return [*_COLUMNS, *score_names], [rows[step] for step in sorted(rows)]

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from paceline.data import order
 from paceline.data.card import read_card
 from paceline.data.places import data_directory
 from paceline.errors import UserError
@@ -20,7 +19,8 @@ from paceline.tasks.cifar10.network import build_network
 from paceline.tasks.cifar10.settings import Cifar10Recipe
 from paceline.tasks.contract import Scores
 from paceline.tasks.pictures import PictureSettings, PictureTask, channels_last
-from paceline.world import World
+from paceline.tasks.scoring import ScoreBatches
+from paceline.tasks.stream import Samples, Split
 
 FULL_SIZE = 32
 
@@ -28,24 +28,29 @@ FULL_SIZE = 32
 @dataclass(frozen=True)
 class PictureBatch:
     pictures: torch.Tensor
-    """uint8, (N, 3, 32, 32), on the device"""
+    """uint8, (N, 3, 32, 32)"""
     labels: torch.Tensor
+    size: int = FULL_SIZE
+    """Side that the network sees; made on the device."""
 
 
 class Cifar10(PictureTask):
     recipe: Cifar10Recipe
+    reads_ahead = False
+    """A batch is cut from memory in less time than a thread takes to wake up."""
 
-    def __init__(self, recipe: Cifar10Recipe, device: torch.device) -> None:
-        self.recipe = recipe
-        self.device = device
-        self.directory = data_directory(recipe.data)
+    def open(self, data: Path | None) -> dict[str, Split]:
+        self.directory = data or data_directory(self.recipe.data)
         self.train = self._trained_on()
-        look = PictureSettings(FULL_SIZE, recipe.augment.sizes, recipe.label_smoothing)
-        super().__init__(recipe, len(self.train.labels), look)
+        self._opened = {"train": self.train}
         card = read_card(self.directory)
-        self.data_fingerprint = str(card["fingerprint"])
-        self._mean = torch.tensor(card["channel_mean"], device=device).view(1, 3, 1, 1)
-        self._std = torch.tensor(card["channel_std"], device=device).view(1, 3, 1, 1)
+        self._mean = torch.tensor(card["channel_mean"], device=self.device).view(1, 3, 1, 1)
+        self._std = torch.tensor(card["channel_std"], device=self.device).view(1, 3, 1, 1)
+        return {"train": len(self.train.labels)}
+
+    @property
+    def pictures(self) -> PictureSettings:
+        return PictureSettings(FULL_SIZE, self.recipe.augment.sizes, self.recipe.label_smoothing)
 
     def _trained_on(self) -> cifar10.Pictures:
         train = cifar10.open_split(self.directory, "train")
@@ -58,8 +63,20 @@ class Cifar10(PictureTask):
             train.classes,
         )
 
+    def _split(self, split: str) -> cifar10.Pictures:
+        if split not in self._opened:
+            self._opened[split] = cifar10.open_split(self.directory, split)
+        return self._opened[split]
+
+    def split_numbers(self, split: str) -> range:
+        if split == "validation" and self.recipe.train_on == "all":
+            raise UserError(
+                "this run was trained on the validation pictures too; a score on them says nothing",
+                "give --split test",
+            )
+        return range(len(self._split(split).labels))
+
     def build_model(self) -> nn.Module:
-        torch.manual_seed(self.recipe.seed)
         model = build_network(self.recipe.model)
         if isinstance(model, FastNet):
             first = torch.from_numpy(np.array(self.train.images[:5000])).to(self.device)
@@ -69,59 +86,32 @@ class Cifar10(PictureTask):
     def keep(self, directory: Path) -> None:
         write_file(directory / "classes.txt", "\n".join(self.train.classes) + "\n")
 
-    def micro_batch(self, index: int) -> PictureBatch:
-        samples, epochs = self.samples(index)
-        rng = order.micro_batch_generator(self.recipe.seed, index)
+    def batch(self, samples: Samples, rng: np.random.Generator | None) -> PictureBatch:
+        source = self._split(samples.split)
+        if rng is None or samples.epochs is None:
+            return batch_of(source.images[samples], source.labels[samples])
         augment = self.recipe.augment
-        pictures = images.random_crop(self.train.images[samples], augment.pad, rng)
-        pictures = images.mirror(pictures, images.flip_choice(augment.flip, samples, epochs, rng))
-        pictures = images.cutout(pictures, augment.cutout, rng)
-        batch = self._on_device(pictures, self.train.labels[samples])
-        return PictureBatch(resized(batch.pictures, self.size_at(index)), batch.labels)
-
-    def _on_device(self, pictures: np.ndarray, labels: np.ndarray) -> PictureBatch:
-        return PictureBatch(
-            torch.from_numpy(np.array(pictures)).to(self.device, non_blocking=True),
-            torch.from_numpy(labels).to(self.device, non_blocking=True),
-        )
+        pictures = images.random_crop(source.images[samples], augment.pad, rng)
+        flips = images.flip_choice(augment.flip, samples, samples.epochs, rng)
+        pictures = images.cutout(images.mirror(pictures, flips), augment.cutout, rng)
+        return batch_of(pictures, source.labels[samples], self.size_of(samples))
 
     def _normalised(self, pictures: torch.Tensor) -> torch.Tensor:
         floats = pictures.to(dtype=torch.float32, memory_format=torch.channels_last)
         return floats.div_(255).sub_(self._mean).div_(self._std)
 
     def loss(self, model: nn.Module, batch: PictureBatch) -> torch.Tensor:
-        return self.summed_loss(model(self._normalised(batch.pictures)), batch.labels)
+        pictures = resized(batch.pictures, batch.size)
+        return self.summed_loss(model(self._normalised(pictures)), batch.labels)
 
-    def evaluate(self, model: nn.Module, split: str, world: World, final: bool = False) -> Scores:
-        if split == "validation" and self.recipe.train_on == "all":
-            raise UserError(
-                "this run was trained on the validation pictures too; a score on them says nothing",
-                "give --split test",
-            )
-        whole = range(len(cifar10.open_split(self.directory, split).labels))
-        return self._score(model, split, whole, world)
-
-    def evaluate_training(self, model: nn.Module, world: World) -> Scores:
-        return self._score(model, "train", self.scored_training(), world)
-
-    @torch.inference_mode()
-    def _score(self, model: nn.Module, split: str, numbers: range, world: World) -> Scores:
-        pictures = self.train if split == "train" else cifar10.open_split(self.directory, split)
+    def evaluate(self, model: nn.Module, batches: ScoreBatches) -> Scores:
         sums = torch.zeros(3, dtype=torch.float64, device=self.device)
-        size = self.recipe.evaluate.batch
-        starts = range(0, len(numbers), size)
-        model.eval()
-        for start in starts[world.rank :: world.size]:
-            some = numbers[start : start + size]
-            here = slice(some.start, some.stop, some.step)
-            batch = self._on_device(pictures.images[here], pictures.labels[here])
+        for batch in batches:
             sums += self._sums_of(model, batch)
-            self.tell_progress(min(start + size, len(numbers)), len(numbers))
-        model.train()
-        loss, num_right, num = world.add_up(sums).tolist()
+        loss, num_right, num = batches.add_up(sums).tolist()
         mirror = "yes" if self.recipe.mirror else "no"
         moved = f"|shift:{self.recipe.shift}" if self.recipe.shift else ""
-        signature = f"{split}:{int(num)} pictures|mirror:{mirror}{moved}"
+        signature = f"{batches.split}:{int(num)} pictures|mirror:{mirror}{moved}"
         return Scores({"top1": num_right / num, "loss": loss / num}, signature)
 
     def _sums_of(self, model: nn.Module, batch: PictureBatch) -> torch.Tensor:
@@ -144,6 +134,10 @@ class Cifar10(PictureTask):
         if self.recipe.mirror:
             logits = (logits + model(pictures.flip(3)).float()) / 2
         return logits
+
+
+def batch_of(pictures: np.ndarray, labels: np.ndarray, size: int = FULL_SIZE) -> PictureBatch:
+    return PictureBatch(torch.from_numpy(np.array(pictures)), torch.from_numpy(labels), size)
 
 
 def shifted(pictures: torch.Tensor, pixels: int) -> list[torch.Tensor]:

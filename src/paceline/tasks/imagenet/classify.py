@@ -53,8 +53,8 @@ class Classifier:
 
     @torch.inference_mode()
     def guess(self, pictures: Sequence[decode.Pixels]) -> list[list[Guess]]:
-        batch = batch_of(np.stack(pictures), np.zeros(len(pictures), np.int64)).to(self.device)
-        likely = self.model(normalised(batch.pictures)).float().softmax(1)
+        batch = batch_of(np.stack(pictures), np.zeros(len(pictures), np.int64))
+        likely = self.model(normalised(batch.pictures.to(self.device))).float().softmax(1)
         best = likely.topk(min(_NUM_BEST, len(self.classes)), dim=1)
         rows = zip(best.values.tolist(), best.indices.tolist(), strict=True)
         return [

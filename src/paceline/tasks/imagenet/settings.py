@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from paceline.config import Section, setting
-from paceline.settings import BatchSettings, EvaluateSettings, Recipe, Share
+from paceline.settings import BatchSettings, EvaluateSettings, InputSettings, Recipe, Share
 
 
 class ImagenetModel(Section):
@@ -41,16 +41,6 @@ class PhotoEvaluateSettings(EvaluateSettings):
     )
     share: float = setting(
         0.875, "how much of the short side the central square takes (224 of 256)", gt=0, le=1
-    )
-
-
-class InputSettings(Section):
-    workers: int | None = setting(
-        None,
-        "threads per process that read and decode ahead; null finds the number in the first "
-        "steps, 0 reads in the loop itself",
-        ge=0,
-        le=512,
     )
 
 

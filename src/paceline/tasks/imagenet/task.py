@@ -1,6 +1,5 @@
 """ImageNet and any other photographs in classes: scored by top-1 and top-5."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,19 +8,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from paceline.data import order
-from paceline.data.card import read_card
 from paceline.data.places import data_directory
-from paceline.data.readahead import Filling, ReadAhead, fill_at_once
+from paceline.data.readahead import Filling, fill_at_once
 from paceline.errors import UserError
-from paceline.machine.cores import cores_of_process
 from paceline.record.writer import write_file
 from paceline.tasks.contract import Scores
 from paceline.tasks.imagenet import decode, shards
 from paceline.tasks.imagenet.resnet import ImagenetResNet
 from paceline.tasks.imagenet.settings import ImagenetRecipe
 from paceline.tasks.pictures import PictureSettings, PictureTask, channels_last
-from paceline.world import World
+from paceline.tasks.scoring import ScoreBatches
+from paceline.tasks.stream import Samples, Split
 
 # The mean and deviation that every published ImageNet network was trained with.
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -34,30 +31,20 @@ class PhotoBatch:
     """uint8, (N, 3, size, size), a pixel's channels together"""
     labels: torch.Tensor
 
-    def to(self, device: torch.device) -> "PhotoBatch":
-        if device.type == "cpu":
-            return self
-        parts = [part.pin_memory().to(device, non_blocking=True) for part in self._parts()]
-        return PhotoBatch(*parts)
-
-    def _parts(self) -> list[torch.Tensor]:
-        return [self.pictures, self.labels]
-
 
 class TrainFilling:
     """A micro-batch on its way: which pictures, which part of each, and the pixels so far."""
 
-    def __init__(self, workload: "Imagenet", index: int) -> None:
-        recipe, self.size = workload.recipe, workload.size_at(index)
-        self.source = workload.train
-        self.samples, _ = workload.samples(index)
-        self.source.announce(self.samples)
-        rng = order.micro_batch_generator(recipe.seed, index)
+    units_per_place = 1
+
+    def __init__(self, task: "Imagenet", samples: Samples, rng: np.random.Generator) -> None:
+        augment, self.size = task.recipe.augment, task.size_of(samples)
+        self.source, self.samples = task.train, samples
+        self.source.announce(samples)
         self.boxes = decode.random_boxes(
-            self.source.sizes[self.samples], recipe.augment.smallest_share, self.size, rng
+            self.source.sizes[samples], augment.smallest_share, self.size, rng
         )
-        coins = rng.random(len(self.samples)) < 0.5
-        self.flips = coins & recipe.augment.flip
+        self.flips = (rng.random(len(samples)) < 0.5) & augment.flip
         self.pixels = np.empty((len(self.samples), self.size, self.size, 3), np.uint8)
 
     @property
@@ -77,7 +64,9 @@ class TrainFilling:
 class ScoredFilling:
     """Pictures of a split in their order, each the central square."""
 
-    def __init__(self, source: shards.Pictures, numbers: range, size: int, share: float) -> None:
+    units_per_place = 1
+
+    def __init__(self, source: shards.Pictures, numbers: Samples, size: int, share: float) -> None:
         self.source, self.numbers, self.size, self.share = source, numbers, size, share
         source.announce(numbers)
         self.pixels = np.empty((len(numbers), size, size, 3), np.uint8)
@@ -87,12 +76,12 @@ class ScoredFilling:
         return len(self.numbers)
 
     def fill(self, place: int) -> None:
-        number = self.numbers[place]
+        number = int(self.numbers[place])
         with naming(self.source, number):
             self.pixels[place] = decode.centre(self.source.jpeg(number), self.size, self.share)
 
     def filled(self) -> PhotoBatch:
-        return batch_of(self.pixels, self.source.labels[np.asarray(self.numbers)])
+        return batch_of(self.pixels, self.source.labels[self.numbers])
 
 
 class naming:  # noqa: N801  (a context manager that reads like a verb)
@@ -117,18 +106,27 @@ class Imagenet(PictureTask):
     last_layer = "fc."
     input_remedy = "shrink the pictures once (paceline data imagenet --max-side)"
 
-    def __init__(self, recipe: ImagenetRecipe, device: torch.device) -> None:
-        self.recipe = recipe
-        self.device = device
-        self.directory = data_directory(recipe.data)
+    def open(self, data: Path | None) -> dict[str, Split]:
+        self.directory = data or data_directory(self.recipe.data)
         self.train = shards.open_pictures(self.directory, "train")
-        look = PictureSettings(recipe.augment.size, recipe.augment.sizes, recipe.label_smoothing)
-        super().__init__(recipe, len(self.train), look)
-        self.classes = shards.require_classes(self.directory, recipe.model.num_classes)
-        self.data_fingerprint = str(read_card(self.directory)["fingerprint"])
+        self._opened = {"train": self.train}
+        self.classes = shards.require_classes(self.directory, self.recipe.model.num_classes)
+        return {"train": len(self.train)}
+
+    @property
+    def pictures(self) -> PictureSettings:
+        augment = self.recipe.augment
+        return PictureSettings(augment.size, augment.sizes, self.recipe.label_smoothing)
+
+    def _split(self, split: str) -> shards.Pictures:
+        if split not in self._opened:
+            self._opened[split] = shards.open_pictures(self.directory, split)
+        return self._opened[split]
+
+    def split_numbers(self, split: str) -> range:
+        return range(len(self._split(split)))
 
     def build_model(self) -> nn.Module:
-        torch.manual_seed(self.recipe.seed)
         model = self.recipe.model
         network = ImagenetResNet(model.depth, model.num_classes, model.width)
         return channels_last(network, self.device)
@@ -141,72 +139,37 @@ class Imagenet(PictureTask):
         lines = "".join(f"{wnid}\t{words}\n" for wnid, words in self.classes)
         write_file(directory / shards.CLASSES_NAME, lines)
 
-    @property
-    def asked_workers(self) -> int | None:
-        return self.recipe.input.workers
+    def fill(self, samples: Samples, rng: np.random.Generator | None) -> Filling:
+        if rng is not None:
+            return TrainFilling(self, samples, rng)
+        share = self.recipe.evaluate.share
+        return ScoredFilling(self._split(samples.split), samples, self.scored_size, share)
 
-    def begin_batch(self, index: int) -> Filling:
-        return TrainFilling(self, index)
+    def batch(self, samples: Samples, rng: np.random.Generator | None) -> PhotoBatch:
+        batch: PhotoBatch = fill_at_once(self.fill(samples, rng))
+        return batch
 
     @property
     def largest_batch_bytes(self) -> int:
         sizes = [self.recipe.augment.size, *(size for _, size in self.recipe.augment.sizes)]
         return 3 * self.micro_size * max(sizes) ** 2
 
-    def on_device(self, batch: PhotoBatch) -> PhotoBatch:
-        return batch.to(self.device)
-
-    def micro_batch(self, index: int) -> PhotoBatch:
-        batch: PhotoBatch = fill_at_once(self.begin_batch(index))
-        return self.on_device(batch)
-
     def loss(self, model: nn.Module, batch: PhotoBatch) -> torch.Tensor:
         return self.summed_loss(model(normalised(batch.pictures)), batch.labels)
 
-    def evaluate(self, model: nn.Module, split: str, world: World, final: bool = False) -> Scores:
-        source = shards.open_pictures(self.directory, split)
-        return self._score(model, source, range(len(source)), world)
-
-    def evaluate_training(self, model: nn.Module, world: World) -> Scores:
-        return self._score(model, self.train, self.scored_training(), world)
-
-    @torch.inference_mode()
-    def _score(
-        self, model: nn.Module, source: shards.Pictures, numbers: range, world: World
-    ) -> Scores:
+    def evaluate(self, model: nn.Module, batches: ScoreBatches) -> Scores:
         sums = torch.zeros(4, dtype=torch.float64, device=self.device)
-        model.eval()
-        for number, batch in enumerate(self._batches_of(source, numbers, world), 1):
+        for batch in batches:
             sums += sums_of(model(normalised(batch.pictures)).float(), batch.labels)
-            num_done = number * self.recipe.evaluate.batch * world.size
-            self.tell_progress(min(num_done, len(numbers)), len(numbers))
-        model.train()
-        loss, num_first, num_five, num = world.add_up(sums).tolist()
+        loss, num_first, num_five, num = batches.add_up(sums).tolist()
         size, share = self.scored_size, self.recipe.evaluate.share
-        signature = f"{source.split}:{int(num)} pictures|centre:{size} of {round(size / share)} px"
+        signature = f"{batches.split}:{int(num)} pictures|centre:{size} of {round(size / share)} px"
         values = {"top1": num_first / num, "top5": num_five / num, "loss": loss / num}
         return Scores(values, signature)
 
     @property
     def scored_size(self) -> int:
         return self.recipe.evaluate.size or self.recipe.augment.size
-
-    def _batches_of(
-        self, source: shards.Pictures, wanted: range, world: World
-    ) -> Iterator[PhotoBatch]:
-        """This process's share of a split; cut into the same batches whatever the world."""
-        count, share = self.recipe.evaluate.batch, self.recipe.evaluate.share
-        starts = range(0, len(wanted), count)[world.rank :: world.size]
-
-        def begin(start: int) -> Filling:
-            return ScoredFilling(source, wanted[start : start + count], self.scored_size, share)
-
-        ahead = ReadAhead(begin, iter(starts), cores_of_process(), num_ahead=2)
-        try:
-            for _ in starts:
-                yield self.on_device(ahead.take()[1])
-        finally:
-            ahead.close()
 
 
 def batch_of(pixels: decode.Pixels, labels: np.ndarray) -> PhotoBatch:

@@ -45,11 +45,13 @@ class NmtKind(TaskKind):
 
     def micro_batches_per_epoch(self, recipe: "NmtRecipe") -> float:
         from paceline.data.places import data_directory
-        from paceline.tasks.nmt.batches import batches_of, pairs_within_limit
-        from paceline.tasks.nmt.store import open_split
+        from paceline.data.text_batches import TextBatches
+        from paceline.tasks.nmt.store import open_split, pairs_within_limit
 
         train = open_split(data_directory(recipe.data), "train")
-        return batches_of(train, pairs_within_limit(train, recipe.max_length), recipe).per_epoch
+        lengths = train.target_lengths[pairs_within_limit(train, recipe.max_length)] + 1
+        batch = recipe.batch
+        return TextBatches(lengths, batch.micro_size, batch.by, recipe.seed).per_epoch
 
     def num_parameters(self, recipe: "NmtRecipe") -> int:
         from paceline.models import shapes

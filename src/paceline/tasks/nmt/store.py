@@ -105,6 +105,17 @@ def file_names(split: str) -> list[str]:
     return [CARD_NAME, MODEL_NAME, *(name(split, side) for name in kinds for side in SIDES)]
 
 
+def pairs_within_limit(pairs: Pairs, limit: int) -> npt.NDArray[np.int64]:
+    """The numbers of the pairs that have at most so many pieces on both sides."""
+    usable = np.flatnonzero(np.maximum(pairs.source_lengths, pairs.target_lengths) <= limit)
+    if not len(usable):
+        raise UserError(
+            f"no pair in {pairs.directory} has at most {limit} pieces on both sides",
+            "raise max_length",
+        )
+    return usable
+
+
 def split_counts(directory: Path, split: str) -> dict[str, int]:
     """What the card says of a split."""
     counts: dict[str, int] = {}

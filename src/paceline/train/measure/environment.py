@@ -21,6 +21,7 @@ from paceline.order import HostPrice
 from paceline.record.schema import SCHEMA, RunDirectory
 from paceline.record.writer import write_file
 from paceline.settings import Recipe
+from paceline.train.measure.user_code import describe_code
 from paceline.world import World
 
 SPEED_VARIABLES = (
@@ -71,6 +72,7 @@ def describe(recipe: Recipe, world: World) -> dict[str, Any]:
         "settings": {name: os.environ[name] for name in SPEED_VARIABLES if name in os.environ},
         "seed": recipe.seed,
         "git": _git_state(),
+        "project": describe_code(recipe.workload),
     }
 
 

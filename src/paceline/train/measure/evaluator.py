@@ -16,6 +16,7 @@ from paceline.models.weights import load_weights
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
 from paceline.task_finder import find_task
+from paceline.tasks.network import build_network
 from paceline.terminal import REDRAW_SECONDS, StatusLine, can_redraw, printable, say_on_stderr
 from paceline.units import format_score, format_seconds
 from paceline.world import join, settle_this_process
@@ -49,11 +50,11 @@ def evaluate(run: RunDirectory, which: str, split: str) -> dict[str, Any]:
     say_on_stderr(f"evaluating {weights.name} of {run.path} on {split} data")
     world = join(recipe.device, recipe.guard.group_seconds)
     workload = find_task(recipe.workload).open(recipe, world.device)
-    model = workload.build_model()
+    model = build_network(workload)
     model.load_state_dict(weights.tensors)
     line = EvaluationLine()
     workload.on_progress = line.show
-    scores = workload.evaluate(model, split, world, final=True)
+    scores = workload.score(model, split, world, final=True)
     line.close()
     return {
         "step": weights.step,

@@ -12,9 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.data.order import generator
-from paceline.errors import UserError
-from paceline.tasks.nmt.settings import NmtRecipe
-from paceline.tasks.nmt.store import Pairs
 
 _TIES, _BATCH_ORDER = 4, 5
 Indices = npt.NDArray[np.int64]
@@ -73,19 +70,3 @@ def _bounds_by_tokens(ordered: npt.NDArray[np.int32], size: int) -> Indices:
 
 def _every(ordered: npt.NDArray[np.int32], size: int) -> Indices:
     return np.append(np.arange(0, len(ordered), size), len(ordered)).astype(np.int64)
-
-
-def pairs_within_limit(pairs: Pairs, limit: int) -> Indices:
-    """The numbers of the pairs that have at most so many pieces on both sides."""
-    usable = np.flatnonzero(np.maximum(pairs.source_lengths, pairs.target_lengths) <= limit)
-    if not len(usable):
-        raise UserError(
-            f"no pair in {pairs.directory} has at most {limit} pieces on both sides",
-            "raise max_length",
-        )
-    return usable
-
-
-def batches_of(pairs: Pairs, usable: Indices, recipe: NmtRecipe) -> TextBatches:
-    lengths = pairs.target_lengths[usable] + 1
-    return TextBatches(lengths, recipe.batch.micro_size, recipe.batch.by, recipe.seed)
