@@ -330,7 +330,10 @@ def test_a_second_host_is_credited_when_nothing_else_differs(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("override", "named"),
-    [("batch.global=256", "global batch (128 to 256)"), ("precision=bf16", "precision (fp32 to")],
+    [
+        ("batch.global=256", "global batch (128 to 256)"),
+        ("precision=bf16", "precision (auto to bf16"),
+    ],
 )
 def test_another_recipe_is_named_instead_of_crediting_the_machines(
     tmp_path: Path, override: str, named: str

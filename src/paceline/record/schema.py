@@ -17,11 +17,13 @@ how often the run was started. Of a rank:
 
 - `begin`: the attempt entered the loop at `step`; `phases` holds its start-up. It also says where
   the rank runs (`host`, `interface`, `num_hosts`), `flops_per_unit` of forward and backward, and
-  `peak_flops`, what a multiplication of matrices reached in that process; for text also
+  `peak_flops`, what a multiplication of matrices reached in that process; the `precision` that was
+  chosen (`fp32`, `bf16`, `fp16`), whether `tf32` is on, and of a CUDA device its
+  `compute_capability`, the lowest of the world; for text also
   `left_out`: `num` of the training pairs, `of` so many, that are longer than allowed.
 - `steps`: since the last such line `num_steps` steps were done, up to `step`: their mean `loss`,
   `step_seconds` of each, the `slowest_step`, `reduced_bytes` (gradients that this rank gave to the
-  all-reduce).
+  all-reduce). In fp16 also the `loss_scale` after the last of them.
 - `score`: an evaluation at `step`. That of the split "train" is the measure of validation on a
   fixed part of the training data.
 - `checkpoint`: a save, with what it took in the background.
@@ -137,6 +139,9 @@ FIELDS: dict[str, Type] = {
     "micro_batches_per_step": "count",
     "flops_per_unit": "above zero",
     "peak_flops": "above zero",
+    "precision": "text",
+    "tf32": "flag",
+    "compute_capability": "text",
     "loader_workers": "processes",
     # steps
     "loss": "measure",
@@ -146,6 +151,7 @@ FIELDS: dict[str, Type] = {
     "epochs": "number",
     "reduced_bytes": "number",
     "gradient_norm": "measure",
+    "loss_scale": "measure",
     "slowest_step": "slow step",
     # score
     "split": "text",
@@ -210,6 +216,9 @@ ENVIRONMENT_FIELDS: dict[str, Type] = {
     "memory_bytes": "number",
     "device": "text",
     "device_name": "text",
+    "precision": "text",
+    "tf32": "flag",
+    "compute_capability": "text",
     "world_size": "processes",
     "threads": "processes",
     "settings": "texts by name",

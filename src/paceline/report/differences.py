@@ -47,6 +47,8 @@ def _all_facts(facts: Facts) -> dict[str, Any]:
         "data (fingerprint)": _fingerprint(facts),
         "loader workers": facts.begin.get("loader_workers"),
         "device": facts.begin.get("device"),
+        "precision": facts.begin.get("precision"),
+        "tf32": facts.begin.get("tf32"),
     }
     for name in (*_SOFTWARE, *_HARDWARE):
         value = facts.environment.get(name)

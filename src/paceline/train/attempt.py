@@ -16,13 +16,13 @@ from paceline.record.schema import CHECKPOINT, RunDirectory
 from paceline.settings import Recipe
 from paceline.tasks.contract import Task
 from paceline.train import finetune
-from paceline.train.guard import refuse_fp16_without_cuda
 from paceline.train.input import Input
 from paceline.train.loop import Loop
 from paceline.train.measure import environment, practice
 from paceline.train.measure.flops import measure_peak
 from paceline.train.measure.probes import ProbeThread, find_place, start_probes
 from paceline.train.measure.recorder import Recorder
+from paceline.train.precision import agree_on_arithmetic, number_type
 from paceline.train.save import CheckpointSaver, restore
 from paceline.train.state import build_state
 from paceline.train.step import Stepper, plan_step
@@ -34,14 +34,16 @@ class Attempt:
 
     def __init__(self, recipe: Recipe, run: RunDirectory, task: Task, world: World) -> None:
         refuse_too_many_processes(recipe, world.size)
-        refuse_fp16_without_cuda(recipe, world)
         self.recipe, self.run, self.task, self.world = recipe, run, task, world
+        self.arithmetic = agree_on_arithmetic(recipe, world)
         self.recorder = Recorder(run, recipe.log, world, task.unit)
-        self.state = build_state(recipe, task.build_model(), world)
+        self.state = build_state(recipe, task.build_model(), world, self.arithmetic)
         self.saver = (
             CheckpointSaver(run, recipe.checkpoint, self.recorder.note) if world.saves else None
         )
-        self.stepper = Stepper(recipe, task, self.state, world, self.recorder.clock)
+        self.stepper = Stepper(
+            recipe, self.arithmetic, task, self.state, world, self.recorder.clock
+        )
         self.input = Input(task, world, self.recorder.clock, self.recorder.note)
         self.probes: ProbeThread | None = None
 
@@ -83,7 +85,8 @@ class Attempt:
     def look_around(self, order: WorkerOrder) -> dict[str, Any]:
         """Where this process runs, what it has and what it could do."""
         if self.world.is_first:
-            environment.write(self.run, self.recipe, self.world, order.hosts)
+            about = environment.describe(self.recipe, self.world)
+            environment.write(self.run, {**about, **self.arithmetic.facts()}, order.hosts)
             self.task.keep(self.run.path)
             if practice.asked():
                 self.warn(f"slowed down on purpose: {practice.VARIABLE}={practice.asked()}")
@@ -91,10 +94,11 @@ class Attempt:
         place = find_place(self.world)
         facts = {
             **self.describe_state(),
+            **self.arithmetic.facts(),
             **place.facts(),
             **self._describe_data(),
             "flops_per_unit": self._count_flops(),
-            "peak_flops": measure_peak(self.world.device, self.recipe.precision),
+            "peak_flops": measure_peak(self.world.device, number_type(self.arithmetic)),
         }
         self.stepper.take_measures()  # what start-up gave to the network is no step's
         self.probes = start_probes(

@@ -1,4 +1,4 @@
-"""When a run is refused at its start, and when it must stop itself because its loss is lost."""
+"""When a run must stop itself: its loss is lost, or a process is out of memory."""
 
 import math
 from collections.abc import Iterator
@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from paceline.errors import UserError
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import START_UP
-from paceline.settings import Recipe
 from paceline.train.state import Progress
 from paceline.world import World
 
@@ -69,11 +68,3 @@ def naming_lack_of_memory(world: World, micro: int | None, clock: PhaseClock) ->
             f"lower batch.micro{now} or evaluate.batch, or start fewer processes on that host "
             "(--procs); then go on with the same command",
         ) from error
-
-
-def refuse_fp16_without_cuda(recipe: Recipe, world: World) -> None:
-    if recipe.precision == "fp16" and world.device.type != "cuda":
-        raise UserError(
-            f"precision=fp16 needs CUDA, and this run is on {world.device.type}",
-            "use precision=fp32 (or bf16, which most CPUs emulate slowly)",
-        )

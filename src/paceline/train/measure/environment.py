@@ -36,8 +36,8 @@ SPEED_VARIABLES = (
 _LIBRARIES = ("torch", "numpy", "safetensors", "tensorboard")
 
 
-def write(run: RunDirectory, recipe: Recipe, world: World, hosts: Sequence[HostPrice]) -> None:
-    facts = {**describe(recipe, world), "hosts": [asdict(host) for host in hosts]}
+def write(run: RunDirectory, about: dict[str, Any], hosts: Sequence[HostPrice]) -> None:
+    facts = {**about, "hosts": [asdict(host) for host in hosts]}
     write_file(run.environment, json.dumps(facts, indent=1) + "\n")
 
 

@@ -15,6 +15,8 @@ from paceline.train.progress import ProgressLine
 from paceline.train.step import Measures, StepResult
 from paceline.world import World
 
+_SOMETIMES = ("gradient_norm", "loss_scale")
+
 
 class Recorder:
     """One per process. Every process writes its events; the first one also shows progress."""
@@ -98,6 +100,8 @@ class Recorder:
             "reduced_bytes": measures.reduced_bytes,
             "slowest_step": self._slowest,
         }
+        if measures.loss_scale is not None:
+            fields["loss_scale"] = measures.loss_scale
         if result.gradient_norm is not None:
             fields["gradient_norm"] = float(result.gradient_norm)
         self.events.write("steps", **fields)
@@ -116,7 +120,7 @@ class Recorder:
                 "loss": fields["loss"],
                 "learning rate": fields["rate"],
                 "units per second": units_per_second,
-                **({"gradient norm": fields["gradient_norm"]} if "gradient_norm" in fields else {}),
+                **{n.replace("_", " "): fields[n] for n in _SOMETIMES if n in fields},
                 **{
                     f"phase/{name}": seconds / max(fields["seconds"], 1e-9)
                     for name, seconds in fields["phases"].items()
