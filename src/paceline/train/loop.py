@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from paceline.record.schema import CHECKPOINT, EVALUATE, INPUT, NETWORK
+from paceline.record.schema import CHECKPOINT, COMPUTE, EVALUATE, INPUT, NETWORK
 from paceline.schedule import batch_scale, rate_at
 from paceline.train.guard import lost, watch_loss
 from paceline.train.step import plan_step
@@ -74,13 +74,15 @@ class Loop:
     def _write_steps(self) -> None:
         """Record the steps since the last time, unless they show that the run is lost."""
         progress, factor = self.state.progress, self.recipe.guard.diverged_factor
-        for step, rate, loss in self.recorder.read_losses():
+        with self.recorder.clock.more_of(COMPUTE):  # on CUDA the host waits here for the device
+            losses, measures = self.recorder.read_losses(), self.stepper.take_measures()
+        for step, rate, loss in losses:
             problem = watch_loss(progress, loss, factor)
             if problem:
                 self.recorder.note("warning", step=step, text=problem)
                 raise lost(problem, step, rate, self._last_good())
         epochs = self.task.epochs_at(progress.position)
-        self.recorder.write_steps(self.recipe.steps, epochs, self.stepper.take_measures())
+        self.recorder.write_steps(self.recipe.steps, epochs, measures)
 
     def _last_good(self) -> str | None:
         if self.saver is not None:

@@ -8,7 +8,7 @@ from paceline.record.schema import START_UP, RunDirectory
 from paceline.record.writer import EventFile
 from paceline.settings import LogSettings
 from paceline.tasks.contract import Scores
-from paceline.train.measure.device_clock import settle
+from paceline.train.measure.device_clock import read_numbers, settle
 from paceline.train.measure.practice import clock_of
 from paceline.train.measure.scalars import Scalars
 from paceline.train.progress import ProgressLine
@@ -27,6 +27,7 @@ class Recorder:
         self._settings = settings
         self._is_first = world.is_first
         self._pending: list[tuple[int, float, StepResult]] = []
+        self._read: list[float] = []
         self._step_seconds: list[float] = []
         self._slowest: dict[str, Any] = {}
         self._start_step()
@@ -75,13 +76,19 @@ class Recorder:
 
     def read_losses(self) -> list[tuple[int, float, float]]:
         """(step, rate, loss) of the steps not yet written; on CUDA this waits for the device."""
-        return [(step, rate, float(result.loss)) for step, rate, result in self._pending]
+        if not self._pending:
+            return []
+        norm = self._pending[-1][2].gradient_norm
+        losses = [result.loss for _, _, result in self._pending]
+        self._read = read_numbers(losses if norm is None else [*losses, norm.to(losses[0])])
+        pairs = zip(self._pending, self._read, strict=False)
+        return [(step, rate, loss) for (step, rate, _), loss in pairs]
 
     def write_steps(self, total_steps: int, epochs: float, measures: Measures) -> None:
-        """One event line for all steps since the last."""
+        """One event line for all steps since the last, whose losses were just read."""
         if not self._pending:
             return
-        losses = [float(result.loss) for _, _, result in self._pending]
+        losses = self._read[: len(self._pending)]
         step, rate, result = self._pending[-1]
         phases = settle(self.clock.take(), measures.device_seconds)
         seconds = sum(phases.values())
@@ -103,7 +110,7 @@ class Recorder:
         if measures.loss_scale is not None:
             fields["loss_scale"] = measures.loss_scale
         if result.gradient_norm is not None:
-            fields["gradient_norm"] = float(result.gradient_norm)
+            fields["gradient_norm"] = self._read[-1]
         self.events.write("steps", **fields)
         self._pending, self._step_seconds, self._slowest = [], [], {}
         self._show_steps(fields, total_steps)
