@@ -8,6 +8,7 @@ import inspect
 import json
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -20,7 +21,9 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
+from paceline.machine.arithmetic import Capability
 from paceline.machine.devices import choose_index, refuse_shared_device
+from paceline.machine.torch_builds import remedy_for, without_kernels
 from paceline.order import WorkerOrder
 
 # Running averages of batch norm are combined once a step by the step itself, so DDP must not send
@@ -179,8 +182,22 @@ def choose_device(device: str, local_rank: int) -> torch.device:
     if not torch.cuda.is_available():
         raise UserError("device=cuda, but torch finds no CUDA here", "use device=auto or cpu")
     index = choose_index(local_rank, torch.cuda.device_count(), os.environ)
+    refuse_without_kernels(
+        torch.cuda.get_device_name(index),
+        torch.cuda.get_device_capability(index),
+        torch.cuda.get_arch_list(),
+    )
     torch.cuda.set_device(index)
     return torch.device("cuda", index)
+
+
+def refuse_without_kernels(name: str, capability: Capability, built_for: Sequence[str]) -> None:
+    """Before the first kernel would say 'no kernel image is available', to nobody's help. AMD's
+    builds name their devices otherwise, and are left to themselves."""
+    is_for_nvidia = any(each.startswith(("sm_", "compute_")) for each in built_for)
+    problem = without_kernels(name, capability, built_for) if is_for_nvidia else None
+    if problem:
+        raise UserError(problem, remedy_for(capability))
 
 
 def settle_this_process() -> None:
