@@ -169,6 +169,7 @@ class SlowReading:
     """A workload whose samples take 20 ms each to read; all that `Input` asks of one."""
 
     unit = "image"
+    input_remedy = "make the samples smaller"
 
     def __init__(self, asked_workers: int | None = None) -> None:
         self.asked_workers = asked_workers

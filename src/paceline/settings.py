@@ -199,6 +199,11 @@ class Recipe(Section):
         "round the factors of fp32 products to TF32 on CUDA devices that have it: several times "
         "as fast, with the exponents of fp32 and the digits of fp16",
     )
+    deterministic: bool = setting(
+        False,
+        "on CUDA, take operations that give the same bits every time, where there are such; "
+        "slower, and on a CPU results are the same bits anyway",
+    )
     compile: bool = setting(
         False, "torch.compile; off because on a CPU it costs more than it gains"
     )

@@ -135,9 +135,15 @@ def join(device: str, group_seconds: float, order: WorkerOrder = BY_HAND) -> Wor
     saves = rank == 0 or (order.saves and local_rank() == 0)
     world = World(rank, size, chosen, saves, host=order.host or socket.gethostname())
     if chosen.type == "cuda":
-        identity = str(torch.cuda.get_device_properties(chosen).uuid)
-        refuse_shared_device(world.gather_values(identity))
+        refuse_shared_device(world.gather_values(device_uuid(chosen)))
     return replace(world, attempt=int(world.send_value(order.attempt)))
+
+
+def device_uuid(device: torch.device) -> str:
+    """That no other device has; a processor has none."""
+    if device.type != "cuda":
+        return ""
+    return str(torch.cuda.get_device_properties(device).uuid)
 
 
 def local_rank() -> int:
@@ -200,7 +206,14 @@ def refuse_without_kernels(name: str, capability: Capability, built_for: Sequenc
         raise UserError(problem, remedy_for(capability))
 
 
-def settle_this_process() -> None:
-    """Denormals cost a hundred times a normal multiplication and mean nothing in training."""
+def settle_this_process(deterministic: bool = False) -> None:
+    """Denormals cost a hundred times a normal multiplication and mean nothing in training.
+
+    cuDNN tries out its kernels and takes the fastest, which need not be the same one every time.
+    Exactness is asked of CUDA alone: processors have it without.
+    """
     torch.set_flush_denormal(True)
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = not deterministic
+    torch.backends.cudnn.deterministic = deterministic
+    if deterministic and torch.cuda.is_available():
+        torch.use_deterministic_algorithms(True, warn_only=True)

@@ -19,7 +19,7 @@ from paceline.launch.scratch import scratch_directory
 from paceline.lifetime import process_started
 from paceline.machine.cores import num_cores
 from paceline.machine.signals import caught_by
-from paceline.machine.tuning import speed_environment
+from paceline.machine.tuning import exact_environment, speed_environment
 from paceline.order import WorkerOrder
 from paceline.recipe import refuse_too_many_processes
 from paceline.record.checkpoints import all_checkpoints, step_of
@@ -34,7 +34,8 @@ def train(job: Job, say: Say) -> int:
         note_launch(job.run, None, [])
         attempt = next_attempt(job.run)
         events = EventFile(job.run.launcher_events, attempt)
-        environment = speed_environment(job.num_procs)
+        exact = exact_environment(job.recipe.deterministic)
+        environment = speed_environment(job.num_procs) | exact
         events.write(
             "launch",
             started=started,

@@ -44,7 +44,9 @@ class Attempt:
         self.stepper = Stepper(
             recipe, self.arithmetic, task, self.state, world, self.recorder.clock
         )
-        self.input = Input(task, world, self.recorder.clock, self.recorder.note)
+        on_device = world.device.type == "cuda"
+        phases = self.recorder.settled if on_device else self.recorder.clock
+        self.input = Input(task, world, phases, self.recorder.note)
         self.probes: ProbeThread | None = None
 
     def live(self, order: WorkerOrder, stop_asked: Callable[[], bool]) -> str:
@@ -117,6 +119,7 @@ class Attempt:
         self.input.start(progress, self.recipe.steps)
         facts = {**facts, "loader_workers": self.input.num_workers}
         self.recorder.begin(progress.step, progress.position, launched_at, facts)
+        self.stepper.marks.restart()
 
     def finish(self, reason: str) -> None:
         """Wait for the last save and close the records; a lost last save is the user's to know."""

@@ -34,13 +34,14 @@ class Loop:
             result = self.stepper.step(plan, batches, rate, recorder.ends_interval(step))
             progress.step, progress.position = step, plan.indices.stop
             recorder.add_step(step, rate, result)
-            self.input.after_step(step, plan)
             stop, save_now = self._agree(stop_asked())
             ends = stop or step == self.recipe.steps
             evaluate = self._evaluation_is_due(step)
             save = ends or save_now or self._save_is_due(step)
-            if evaluate or save or recorder.ends_interval(step):
+            write = evaluate or save or recorder.ends_interval(step)
+            if write:
                 self._write_steps()
+            self.input.after_step(step, plan, is_settled=write)
             if evaluate:
                 self._evaluate(step)
             if save:
@@ -99,6 +100,7 @@ class Loop:
             if self.recipe.evaluate.train_samples != 0:
                 seen = self.task.evaluate_training(network, world)
                 self.recorder.score(step, "train", seen)
+        self.stepper.marks.restart()
         score = scores.values[self.task.best_by]
         if progress.best_score is None or score > progress.best_score:
             progress.best_score, progress.best_step = score, step
@@ -109,3 +111,4 @@ class Loop:
             with self.recorder.clock.phase(CHECKPOINT):
                 self.saver.save(self.state)
             self.recorder.saved_aside()
+            self.stepper.marks.restart()

@@ -19,7 +19,7 @@ from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE, NETWORK, OPTIMIZER
 from paceline.settings import Recipe
 from paceline.tasks.contract import Task
-from paceline.train.measure.device_clock import DeviceMarks
+from paceline.train.measure.device_clock import DeviceMarks, DeviceStep
 from paceline.train.measure.flops import count_flops
 from paceline.train.optimizer import set_rate
 from paceline.train.precision import multiplying_in
@@ -48,12 +48,13 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Measures:
-    """What the steps since the last log line gave to the network, and the device's own times."""
+    """What the steps since the last log line gave to the network, and their times on a device."""
 
     reduced_bytes: int = 0
     loss_scale: float | None = None
     """Of fp16: what losses are multiplied by now. It halves whenever gradients overflow."""
-    device_seconds: dict[str, float] = field(default_factory=dict)
+    device_steps: list[DeviceStep] = field(default_factory=list)
+    """One for each of them; none on a CPU, where the host's clock is right."""
 
 
 def plan_step(task: Task, position: int, world: World) -> StepPlan:
@@ -164,7 +165,7 @@ class Stepper:
         return Measures(
             reduced_bytes=self.watch.take_reduced_bytes(),
             loss_scale=self._loss_scale(),
-            device_seconds=self.marks.take_seconds(),
+            device_steps=self.marks.take_steps(),
         )
 
     def _loss_scale(self) -> float | None:

@@ -64,7 +64,7 @@ def run_worker(run_path: Path) -> None:
     order = WorkerOrder.from_environment()
     recipe = recipes.from_run(Path(order.recipe) if order.recipe else run.recipe)
     pulse = start_pulse(order.pulse_directory, worlds.rank_in_world(order), stop_asked)
-    worlds.settle_this_process()
+    worlds.settle_this_process(recipe.deterministic)
     world = worlds.join(recipe.device, recipe.guard.group_seconds, order)
     with naming_lack_of_memory(world, recipe.batch.micro):
         task = find_task(recipe.workload).open(recipe, world.device)

@@ -16,6 +16,7 @@ from paceline.launch.remote.fleet import Fleet, savers_among, states_of
 from paceline.launch.remote.joining import HostStage, LateNews, find_end_of_patience
 from paceline.launch.remote.link import HostLink, names_of
 from paceline.launch.remote.restart import Outcome
+from paceline.machine.tuning import exact_environment
 from paceline.order import HostPrice, WorkerOrder
 from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER
 
@@ -145,11 +146,11 @@ class Round:
         )
 
     def _environment(self, link: HostLink) -> dict[str, str]:
-        """What the user has set here and wants there."""
+        """What the user has set here and wants there, and what the recipe needs."""
         passed = {n: v for n, v in os.environ.items() if n.startswith(_PASSED_ON)}
         if link.host.data is not None:
             passed["PACELINE_DATA"] = link.host.data
-        return passed
+        return passed | exact_environment(self.job.recipe.deterministic)
 
     def _follow_steps(self) -> None:
         """How long a step takes; evaluations and checkpoints between two steps are none of it."""

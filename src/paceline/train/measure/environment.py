@@ -32,6 +32,7 @@ SPEED_VARIABLES = (
     "MALLOC_TOP_PAD_",
     "GLIBC_TUNABLES",
     "LD_PRELOAD",
+    "CUBLAS_WORKSPACE_CONFIG",
 )
 _LIBRARIES = ("torch", "numpy", "safetensors", "tensorboard")
 

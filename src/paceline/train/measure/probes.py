@@ -14,7 +14,7 @@ from paceline.machine.interfaces import interface_used
 from paceline.machine.probe import HostProbe, host_names, this_place
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
-from paceline.world import World
+from paceline.world import World, device_uuid
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,16 @@ class Place:
     num_hosts: int
     interface: str
     is_first_of_host: bool
+    device_uuids: tuple[str, ...] = ()
+    """Of the CUDA devices that processes of this host use."""
 
     def facts(self) -> dict[str, Any]:
         return {"host": self.host, "num_hosts": self.num_hosts, "interface": self.interface}
 
 
 def find_place(world: World) -> Place:
-    places = [str(place) for place in world.gather_values(this_place())]
+    told = world.gather_values([this_place(), device_uuid(world.device)])
+    places = [str(place) for place, _ in told]
     names = host_names(places)
     mine = places[world.rank]
     return Place(
@@ -39,6 +42,7 @@ def find_place(world: World) -> Place:
         num_hosts=len(names),
         interface=interface_used(len(names)),
         is_first_of_host=places.index(mine) == world.rank,
+        device_uuids=tuple(str(uuid) for place, uuid in told if uuid and place == mine),
     )
 
 
@@ -100,7 +104,8 @@ def start_probes(
 
     try:
         events = EventFile(run.host_events(file_name(place.host)), attempt)
-        return ProbeThread(HostProbe(place.host, place.interface), events, seconds, step, warn)
+        probe = HostProbe(place.host, place.interface, place.device_uuids)
+        return ProbeThread(probe, events, seconds, step, warn)
     except Exception as error:
         warn(f"the host is not probed: {error!r}")
         return None
