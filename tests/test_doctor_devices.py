@@ -15,7 +15,13 @@ from paceline.doctor.devices import judge_kernels
 from paceline.doctor.rows import Row
 from paceline.errors import UserError
 from paceline.machine.arithmetic import Capability
-from paceline.machine.torch_builds import NEWEST, fitting_release, has_kernels
+from paceline.machine.torch_builds import (
+    NEWEST,
+    default_build_has,
+    fitting_release,
+    has_kernels,
+    version_for_all,
+)
 from paceline.world import refuse_without_kernels
 
 # What torch.cuda.get_arch_list() says in the default builds.
@@ -66,6 +72,20 @@ def test_the_release_that_is_named_for_a_card_has_kernels_for_it(card: str) -> N
 )
 def test_which_kernels_run_where(capability: Capability, built_for: list[str], runs: bool) -> None:
     assert has_kernels(capability, built_for) == runs
+
+
+@pytest.mark.parametrize("version", BUILDS)
+def test_what_is_known_of_a_release_agrees_with_what_it_was_built_for(version: str) -> None:
+    for capability in CARDS.values():
+        assert default_build_has(version, capability) == has_kernels(capability, BUILDS[version])
+
+
+def test_hosts_with_old_and_new_cards_get_one_torch_for_all() -> None:
+    assert version_for_all("2.13.0", []) == "2.13.0"
+    assert version_for_all("2.13.0", [(7, 5), (12, 0)]) == "2.13.0"
+    assert version_for_all("2.13.0", [(7, 0), (12, 0)]) == "2.10.0"
+    assert version_for_all("2.7.1", [(12, 0)]) == NEWEST
+    assert version_for_all("2.13.0", [(6, 1), (12, 0)]) == "2.13.0", "there is none"
 
 
 def test_a_card_without_kernels_is_refused_before_the_first_one_is_launched() -> None:

@@ -69,6 +69,26 @@ def fitting_release(capability: Capability) -> Release | None:
     return Release(NEWEST, "constraints.txt")
 
 
+def default_build_has(version: str, capability: Capability) -> bool:
+    """Whether the default build of a release has kernels for a device."""
+    number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    first = (5, 0) if number < (2, 8) else (7, 0) if number < (2, 11) else (7, 5)
+    last = (9, 0) if number < (2, 8) else (12, 1)
+    return first <= capability <= last and capability not in _TEGRA
+
+
+def version_for_all(here: str, capabilities: Sequence[Capability]) -> str:
+    """The release that hosts with these devices install: the one here if its default build has
+    kernels for all of them, else the newest that has. Where none has, the one here too: what is
+    wrong with it is told by the doctor."""
+    known = [fitting_release(capability) for capability in capabilities]
+    versions = [here, *(release.version for release in known if release)]
+    for version in versions:
+        if all(default_build_has(version, capability) for capability in capabilities):
+            return version
+    return here
+
+
 def remedy_for(capability: Capability) -> str:
     """What to install so that torch has kernels for it."""
     if capability in _TEGRA:
