@@ -137,7 +137,7 @@ def test_more_than_perfect_scaling_is_not_believed_whatever_else_differs(tmp_pat
     two = on_one_host(tmp_path / "two", 2, 0.1, "precision=bf16")
     text = told(one, two)
     assert "more than perfect scaling, which is not believed" in text
-    assert "precision (fp32 to bf16)" in text
+    assert "precision (auto to bf16)" in text
     back = told(two, one)  # the other way round it is the second that was slowed down
     assert f"slowed {one.path} down" in back and "efficiency" not in back
 
@@ -198,7 +198,7 @@ def test_a_second_host_is_credited_when_nothing_else_differs(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("override", "named"),
-    [("batch.global=256", "global batch (128 to 256)"), ("precision=bf16", "precision (fp32 to")],
+    [("batch.global=256", "global batch (128 to 256)"), ("precision=bf16", "precision (auto to")],
 )
 def test_another_recipe_is_named_instead_of_crediting_the_machines(
     tmp_path: Path, override: str, named: str

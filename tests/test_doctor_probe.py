@@ -68,7 +68,7 @@ def test_an_old_python_can_read_it() -> None:
 
 
 def test_facts_say_what_this_machine_is(probe: Probe) -> None:
-    facts = probe.ask("facts", data=None, data_home=None, import_torch=False)
+    facts = probe.ask("facts", data=None, data_home=None, torch_trial=None)
     here = ".".join(str(part) for part in sys.version_info[:3])
     assert facts["python"] == here and facts["torch"] and facts["paceline"]
     assert facts["code"] == doctor_probe.code_fingerprint("paceline")
@@ -111,7 +111,7 @@ def test_what_python_and_editors_leave_behind_is_no_difference(copied_code: Path
 
 
 def test_facts_of_data_come_from_its_card(probe: Probe, pictures: Path) -> None:
-    question = {"data_home": str(pictures.parent), "import_torch": False}
+    question = {"data_home": str(pictures.parent), "torch_trial": None}
     found = probe.ask("facts", data=pictures.name, **question)["data"]
     assert found["path"] == str(pictures) and found["workload"] == "cifar10"
     assert found["bytes"] > 1e6

@@ -1,17 +1,24 @@
 """What is sent to hosts."""
 
 import io
+import os
 import subprocess
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from paceline.hosts.file import Host
 from paceline.hosts.push import (
+    Order,
     Parcel,
     find_own_project,
     installed_extras,
     installed_versions,
     pack,
     pack_project,
+    push,
 )
 
 
@@ -86,3 +93,50 @@ def test_a_directory_is_a_project_if_a_recipe_in_it_names_a_task_there(tmp_path:
     assert find_own_project(tmp_path) is None
     (tmp_path / "own.yaml").write_text("steps: 3\nworkload: a.b:C\n", encoding="ascii")
     assert find_own_project(tmp_path) == tmp_path
+
+
+# ---- to hosts that are played: a login is a shell here, with a home of its own
+
+SSH = """#!/bin/sh
+for word; do last=$word; done
+cd "$HOME/hosts" && exec sh -c "$last"
+"""
+# Makes an environment whose Python keeps what pip was asked to hold to.
+PYTHON = """#!/bin/sh
+case "$2" in
+  venv) mkdir -p "$3/bin"; cp "$0" "$3/bin/python" ;;
+  pip) cp code/constraints-of-sender.txt installed.txt ;;
+esac
+"""
+
+
+def play(folder: Path, name: str, program: str) -> Path:
+    path = folder / name
+    path.write_text(program, encoding="ascii")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("cards", "torch"), [("7.0", "2.10.0"), ("7.5\n8.6", None), ("8.0\n7.0", "2.10.0"), ("", None)]
+)
+def test_hosts_get_a_torch_with_kernels_for_all_their_cards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cards: str, torch: str | None
+) -> None:
+    programs, home = tmp_path / "bin", tmp_path / "home"
+    programs.mkdir()
+    (home / "hosts").mkdir(parents=True)
+    play(programs, "ssh", SSH)
+    play(programs, "nvidia-smi", f"#!/bin/sh\necho '{cards}'\n" if cards else "#!/bin/sh\nexit 9\n")
+    python = play(programs, "python-there", PYTHON)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(home))
+    source = tmp_path / "source"
+    source.mkdir()
+    parcel = replace(pack(project(source)), torch="2.13.0")
+    said: list[str] = []
+    order = Order(folder="there", python=str(python))
+    assert push((Host("a", "a", "a"),), order, parcel, said.append) == 0, said
+    pinned = (home / "hosts/there/installed.txt").read_text().splitlines()
+    assert f"torch=={torch or '2.13.0'}" in pinned
+    assert any("instead of 2.13.0" in line for line in said) == (torch is not None)

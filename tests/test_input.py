@@ -172,7 +172,7 @@ class SlowReading:
 
     unit = "image"
     reads_ahead = True
-    input_remedy = "read less"
+    input_remedy = "make the samples smaller"
 
     def __init__(self, asked_workers: int | None = None) -> None:
         self.asked_workers = asked_workers

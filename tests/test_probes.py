@@ -104,7 +104,7 @@ def test_the_peak_is_at_least_what_a_slower_product_reaches() -> None:
     began = time.perf_counter()
     torch.mm(left, left)
     reached = 2 * side**3 / (time.perf_counter() - began)
-    peak = measure_peak(CPU, "fp32")
+    peak = measure_peak(CPU, torch.float32)
     assert peak is not None
     assert peak > 0.2 * reached
 

@@ -199,8 +199,20 @@ class Recipe(Section):
         ..., "prepared data: a directory, or a name under the data cache", path="or name"
     )
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto takes CUDA where there is one")
-    precision: Literal["fp32", "bf16", "fp16"] = setting(
-        "fp32", "arithmetic of forward and backward; weights stay fp32 (fp16 needs CUDA)"
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = setting(
+        "auto",
+        "arithmetic of forward and backward; weights stay fp32. auto is bf16 on CUDA devices of "
+        "compute capability 8.0 or higher, fp16 from 7.0, else fp32",
+    )
+    tf32: bool = setting(
+        True,
+        "round the factors of fp32 products to TF32 on CUDA devices that have it: several times "
+        "as fast, with the exponents of fp32 and the digits of fp16",
+    )
+    deterministic: bool = setting(
+        False,
+        "on CUDA, take operations that give the same bits every time, where there are such; "
+        "slower, and on a CPU results are the same bits anyway",
     )
     compile: bool = setting(
         False, "torch.compile; off because on a CPU it costs more than it gains"

@@ -8,6 +8,7 @@ import inspect
 import json
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -20,7 +21,9 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
+from paceline.machine.arithmetic import Capability
 from paceline.machine.devices import choose_index, refuse_shared_device
+from paceline.machine.torch_builds import remedy_for, without_kernels
 from paceline.order import WorkerOrder
 
 # Running averages of batch norm are combined once a step by the step itself, so DDP must not send
@@ -132,9 +135,15 @@ def join(device: str, group_seconds: float, order: WorkerOrder = BY_HAND) -> Wor
     saves = rank == 0 or (order.saves and local_rank() == 0)
     world = World(rank, size, chosen, saves, host=order.host or socket.gethostname())
     if chosen.type == "cuda":
-        identity = str(torch.cuda.get_device_properties(chosen).uuid)
-        refuse_shared_device(world.gather_values(identity))
+        refuse_shared_device(world.gather_values(device_uuid(chosen)))
     return replace(world, attempt=int(world.send_value(order.attempt)))
+
+
+def device_uuid(device: torch.device) -> str:
+    """That no other device has; a processor has none."""
+    if device.type != "cuda":
+        return ""
+    return str(torch.cuda.get_device_properties(device).uuid)
 
 
 def local_rank() -> int:
@@ -179,11 +188,32 @@ def choose_device(device: str, local_rank: int) -> torch.device:
     if not torch.cuda.is_available():
         raise UserError("device=cuda, but torch finds no CUDA here", "use device=auto or cpu")
     index = choose_index(local_rank, torch.cuda.device_count(), os.environ)
+    refuse_without_kernels(
+        torch.cuda.get_device_name(index),
+        torch.cuda.get_device_capability(index),
+        torch.cuda.get_arch_list(),
+    )
     torch.cuda.set_device(index)
     return torch.device("cuda", index)
 
 
-def settle_this_process() -> None:
-    """Denormals cost a hundred times a normal multiplication and mean nothing in training."""
+def refuse_without_kernels(name: str, capability: Capability, built_for: Sequence[str]) -> None:
+    """Before the first kernel would say 'no kernel image is available', to nobody's help. AMD's
+    builds name their devices otherwise, and are left to themselves."""
+    is_for_nvidia = any(each.startswith(("sm_", "compute_")) for each in built_for)
+    problem = without_kernels(name, capability, built_for) if is_for_nvidia else None
+    if problem:
+        raise UserError(problem, remedy_for(capability))
+
+
+def settle_this_process(deterministic: bool = False) -> None:
+    """Denormals cost a hundred times a normal multiplication and mean nothing in training.
+
+    cuDNN tries out its kernels and takes the fastest, which need not be the same one every time.
+    Exactness is asked of CUDA alone: processors have it without.
+    """
     torch.set_flush_denormal(True)
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = not deterministic
+    torch.backends.cudnn.deterministic = deterministic
+    if deterministic and torch.cuda.is_available():
+        torch.use_deterministic_algorithms(True, warn_only=True)

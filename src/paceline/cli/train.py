@@ -65,7 +65,7 @@ def _train_here(arguments: argparse.Namespace) -> int:
     """Another process imports torch while this one reads the recipe and looks at the data."""
     from paceline.launch.starter import AgentStarter
     from paceline.machine.devices import num_visible_devices
-    from paceline.machine.tuning import speed_environment
+    from paceline.machine.tuning import exact_environment, speed_environment
 
     likely = arguments.procs or max(1, num_visible_devices())
     with AgentStarter(str(_run_path(arguments)), speed_environment(likely)) as starter:
@@ -78,7 +78,8 @@ def _train_here(arguments: argparse.Namespace) -> int:
         _check_data(job)
         if chosen.count != likely or (likely > 1 and not arguments.procs):
             say(f"processes: {chosen.count} ({chosen.why})")
-        starter.settle(speed_environment(chosen.count))
+        exact = exact_environment(job.recipe.deterministic)
+        starter.settle(speed_environment(chosen.count) | exact)
         return local.train(replace(job, num_procs=chosen.count), starter, say)
 
 

@@ -12,10 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from paceline.doctor import devices as doctor_devices
 from paceline.doctor import hosts as doctor_hosts
 from paceline.doctor import network as doctor_network
 from paceline.doctor import probe as doctor_probe
 from paceline.doctor import rows as doctor_rows
+from paceline.doctor import torch_trial
 from paceline.doctor.network import Pair
 from paceline.doctor.rows import Facts, Row
 from paceline.doctor.session import LostError, Session
@@ -148,6 +150,7 @@ class Examination:
         recipe = self._purpose.recipe
         data = recipe.data if recipe else None
         project = as_question(recipe.workload) if recipe else None
+        trial = Path(torch_trial.__file__).read_text(encoding="utf-8")
 
         def ask(session: Session) -> Facts:
             answer: Facts = session.ask(
@@ -155,12 +158,12 @@ class Examination:
                 _FACTS_SECONDS,
                 data=data,
                 data_home=session.host.data,
-                import_torch=not self._purpose.quick,
+                torch_trial=None if self._purpose.quick else trial,
                 project=project,
             )
             return answer
 
-        question = {"data": None, "data_home": None, "import_torch": False, "project": None}
+        question = {"data": None, "data_home": None, "torch_trial": None, "project": None}
         self._here = doctor_probe.facts(question)
         self._found.facts = self._each(ask)
         self._found.clocks = self._each(Session.clock_offset)
@@ -269,6 +272,8 @@ class Examination:
             return rows
         rows += doctor_hosts.judge_versions(found.facts, self._here)
         rows += doctor_hosts.judge_devices(found.facts, tuple(self._hosts.values()))
+        if self._purpose.recipe is None or self._purpose.recipe.device != "cpu":
+            rows += doctor_devices.judge_kernels(found.facts)
         if self._purpose.recipe is not None:
             rows += doctor_hosts.judge_project(found.facts)
             rows += doctor_hosts.judge_data(found.facts, self._purpose.recipe.workload)

@@ -33,14 +33,6 @@ _WAIT_SECONDS = 5.0
 _IDLE_SECONDS = 300
 _NUM_PINGS = 20
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
-_IMPORT_TORCH = """
-import json, time
-began = time.monotonic()
-import torch
-seconds = time.monotonic() - began
-found = {"version": str(torch.__version__), "num_devices": torch.cuda.device_count()}
-print(json.dumps({**found, "seconds": seconds, "path": torch.__path__[0]}))
-"""
 
 
 def facts(question: dict[str, Any]) -> dict[str, Any]:
@@ -55,11 +47,12 @@ def facts(question: dict[str, Any]) -> dict[str, Any]:
         "code": code_fingerprint("paceline"),
         "num_cores": num_cores(),
         "memory_bytes": memory_bytes(),
-        "gpus": gpus(),
+        "gpus": ask_driver("name"),
+        "driver": next(iter(ask_driver("driver_version")), None),
         "addresses": interface_addresses(),
         "project": project_facts(question.get("project")),
         "data": _data_facts(question) if question["data"] else None,
-        "torch_import": try_import_torch() if question["import_torch"] else None,
+        "torch_import": try_torch(question["torch_trial"]) if question["torch_trial"] else None,
     }
 
 
@@ -108,11 +101,11 @@ def memory_bytes() -> int | None:
         return None
 
 
-def gpus() -> list[str]:
-    """Names of NVIDIA devices, without torch."""
+def ask_driver(what: str) -> list[str]:
+    """Of each NVIDIA device, without torch."""
     try:
         listed = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+            ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader"],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=20,
@@ -123,11 +116,11 @@ def gpus() -> list[str]:
     return listed.stdout.decode(errors="replace").split("\n")[:-1]
 
 
-def try_import_torch() -> dict[str, Any]:
+def try_torch(program: str) -> dict[str, Any]:
     """Installed is not the same as working; in a process of its own, for it may crash."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _IMPORT_TORCH],
+            [sys.executable, "-c", program],
             capture_output=True,
             timeout=120,
             check=False,

@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -19,6 +19,8 @@ import paceline
 from paceline.errors import UserError
 from paceline.hosts.file import Host
 from paceline.hosts.ssh import Answer, login_failure, on_all, run_on, ssh_command
+from paceline.machine.arithmetic import shown
+from paceline.machine.torch_builds import version_for_all
 from paceline.terminal import printable
 from paceline.units import count_of, format_bytes
 
@@ -50,6 +52,7 @@ mv {place}.new {place}
 rm -rf {place}.old
 """
 _INSTALL = """\
+sed -i.old 's/^torch==.*/torch=={torch}/' code/{constraints}
 if test "$(cat .venv/.paceline-stamp 2>/dev/null)" = {stamp}; then exit 0; fi
 {python} -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 test -x .venv/bin/python || {python} -m venv .venv
@@ -80,6 +83,8 @@ class Order:
 class Parcel:
     archive: bytes
     num_files: int
+    torch: str
+    """Its version here."""
     extras: tuple[str, ...]
     stamp: str
     """Changes with whatever would make another environment."""
@@ -105,13 +110,30 @@ def push(hosts: tuple[Host, ...], order: Order, parcel: Parcel, say: Say) -> int
         say(f"and your project '{parcel.project.name}', {parcel.project.num_files} files ({size})")
         for text in parcel.project.left_out:
             say(f"  left out: {text}; copy it to the hosts yourself")
-    failures = on_all(hosts, lambda host: _push_to(host, order, parcel))
+    fitting = _with_fitting_torch(hosts, parcel, say) if order.with_environment else parcel
+    failures = on_all(hosts, lambda host: _push_to(host, order, fitting))
     made = f"{order.folder}/.venv" if order.with_environment else f"{order.folder}/code"
     for host, failure in zip(hosts, failures, strict=True):
         say(printable(f"[{host.name}] {failure or made}"))
     if order.with_environment and not any(failures):
         say(f"for the hosts file: python: {order.folder}/.venv/bin/python")
     return sum(failure is not None for failure in failures)
+
+
+def _with_fitting_torch(hosts: tuple[Host, ...], parcel: Parcel, say: Say) -> Parcel:
+    """All hosts get one torch, and its default build must have kernels for every card of theirs."""
+    ask = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    answers = on_all(hosts, lambda host: run_on(host, ask))
+    told = " ".join(answer.stdout for answer in answers if answer.code == 0)
+    capabilities = [(int(m[1]), int(m[2])) for m in re.finditer(r"(\d+)\.(\d+)", told)]
+    version = version_for_all(parcel.torch, capabilities)
+    if version == parcel.torch:
+        return parcel
+    say(
+        f"torch {version} instead of {parcel.torch}, which has no kernels for compute capability "
+        f"{shown(min(capabilities))}"
+    )
+    return replace(parcel, torch=version, stamp=f"{parcel.stamp}-torch-{version}")
 
 
 def _push_to(host: Host, order: Order, parcel: Parcel) -> str | None:
@@ -128,6 +150,7 @@ def _push_to(host: Host, order: Order, parcel: Parcel) -> str | None:
         stamp=parcel.stamp,
         python=shlex.quote(order.python),
         constraints=_CONSTRAINTS,
+        torch=parcel.torch,
         options=shlex.join(shlex.split(order.pip_options)),
         project=shlex.quote(f"code{extras}"),
     )
@@ -162,7 +185,8 @@ def _failure(answer: Answer) -> str | None:
 def pack(project: Path | None = None) -> Parcel:
     """This project as it is on disk, changes not yet committed included."""
     root = project or _project_root()
-    constraints = "".join(f"{name}=={version}\n" for name, version in installed_versions().items())
+    versions = installed_versions()
+    constraints = "".join(f"{name}=={version}\n" for name, version in versions.items())
     buffer = io.BytesIO()
     num_files = 0
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
@@ -174,7 +198,7 @@ def pack(project: Path | None = None) -> Parcel:
     pyproject = (root / "pyproject.toml").read_text(encoding="utf-8")
     described = constraints + ",".join(extras) + pyproject
     stamp = hashlib.sha256(described.encode()).hexdigest()[:16]
-    return Parcel(buffer.getvalue(), num_files, extras, stamp)
+    return Parcel(buffer.getvalue(), num_files, versions.get("torch", ""), extras, stamp)
 
 
 def pack_project(root: Path) -> ProjectParcel:

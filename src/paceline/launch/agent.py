@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from paceline.errors import EXIT_USER_ERROR
-from paceline.launch.failures import is_second_hand
+from paceline.launch.failures import echo_level
 from paceline.launch.remote.joining import STARTING, WAITING, write_stage
 from paceline.launch.workers import prepare_workers
 from paceline.lifetime import die_with_parent
@@ -122,9 +122,9 @@ def first_cause(failures: Iterable[Any]) -> Any:
     neighbour when it noticed the broken connection, which was earlier.
     """
 
-    def order(failure: Any) -> tuple[bool, bool, float]:
-        is_echo = failure.exitcode > 0 and is_second_hand(message_of(failure))
-        return failure.exitcode != EXIT_USER_ERROR, is_echo, failure.timestamp
+    def order(failure: Any) -> tuple[bool, int, float]:
+        echo = echo_level(failure.exitcode, message_of(failure))
+        return failure.exitcode != EXIT_USER_ERROR, echo, failure.timestamp
 
     return min(failures, key=order)
 

@@ -23,8 +23,17 @@ _SECOND_HAND = (
     "distnetworkerror",
     "rendezvous",
     "ended silently",
+    "nccl error",
+    "remote process exited",
+    "ncclremoteerror",
+    "nccl communicator was aborted",
+    "nccl watchdog",
+    "collective operation timeout",
 )
 """What a process says whose neighbour failed."""
+
+_FIRST_HAND = ("ncclunhandledcudaerror", "unhandled cuda error", "out of memory")
+"""What it says beside such words when its own device failed."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +66,13 @@ class Failure:
         where = f" in {self.state.phase} at step {self.state.step:,}" if self.state else ""
         if self.exit_code < 0:
             name = signal.Signals(-self.exit_code).name
-            return f"{who} was killed by {name}{where}{self._out_of_memory()}"
+            return f"{who} was killed by {name}{where}{self._out_of_memory()}{self._aborted()}"
         return f"{who} failed{where}\n{self.message}".rstrip()
+
+    def _aborted(self) -> str:
+        if self.exit_code != -signal.SIGABRT:
+            return ""
+        return " (it ended itself, as NCCL's watchdog does when others do not answer: see its log)"
 
     def _out_of_memory(self) -> str:
         if self.exit_code != -signal.SIGKILL:
@@ -72,14 +86,27 @@ class Failure:
 def is_second_hand(message: str) -> bool:
     """Whether a process failed because another one was gone."""
     said = message.lower()
+    if any(words in said for words in _FIRST_HAND):
+        return False
     return any(words in said for words in _SECOND_HAND)
+
+
+def echo_level(exit_code: int, message: str) -> int:
+    """How likely an end only followed from another one's: 0 not, 2 by its own words.
+
+    NCCL's watchdog aborts a process whose neighbours do not answer, and leaves no words; but an
+    abort may have causes of its own.
+    """
+    if exit_code > 0 and is_second_hand(message):
+        return 2
+    return 1 if exit_code == -signal.SIGABRT else 0
 
 
 def root_cause(failures: Sequence[Failure]) -> Failure:
     """The first that is not merely the echo of another one's end."""
 
-    def order(failure: Failure) -> tuple[bool, bool, bool]:
-        echo = failure.exit_code > 0 and is_second_hand(failure.message)
+    def order(failure: Failure) -> tuple[bool, int, bool]:
+        echo = echo_level(failure.exit_code, failure.message)
         return (not failure.is_mistake, echo, failure.exit_code >= 0)
 
     return min(failures, key=order)

@@ -43,6 +43,8 @@ class RankState:
     """Since it last told anything."""
     stop_asked: bool = False
     ended: str | None = None
+    collective_number: int | None = None
+    """Of the collective, counted alike by all processes, where torch's flight recorder tells."""
 
     @classmethod
     def of(cls, host: str, beat: dict[str, Any]) -> "RankState":
@@ -56,13 +58,15 @@ class RankState:
             beat.get("silent_seconds", 0.0),
             beat["stop_asked"],
             beat["ended"],
+            beat.get("collective_number"),
         )
 
     @property
     def place(self) -> str:
         phase = START_UP if self.phase == UNEXPLAINED and not self.step else self.phase
         where = f"rank {self.rank} on {self.host}, step {self.step:,}, {phase}"
-        return f"{where}, waiting in {self.collective}" if self.collective else where
+        number = f" number {self.collective_number:,}" if self.collective_number else ""
+        return f"{where}, waiting in {self.collective}{number}" if self.collective else where
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,18 @@ def find_hang(
     quiet = format_seconds(min(state.quiet_seconds for state in late))
     if busy:
         return Hang(tuple(busy), f"{_places(busy)}: no progress for {quiet} while others wait")
+    if behind := _behind(late):
+        return Hang(tuple(behind), f"{_places(behind)}: behind the others, who wait for {quiet}")
     return Hang(tuple(late), f"all processes have waited for each other for {quiet}")
+
+
+def _behind(waiting: Sequence[RankState]) -> list[RankState]:
+    """Who is in an earlier collective than others, where all tell the number of theirs."""
+    numbers = [state.collective_number for state in waiting]
+    known = [number for number in numbers if number is not None]
+    if len(known) < len(numbers) or min(known) == max(known):
+        return []
+    return [state for state in waiting if state.collective_number == min(known)]
 
 
 def _silence_limit(state: RankState, hang_seconds: float, has_begun: bool) -> float:

@@ -5,6 +5,7 @@ Counters only: nothing here is a thread, writes a file or knows of training. No 
 
 import socket
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -49,11 +50,14 @@ def host_names(places: list[str]) -> dict[str, str]:
 class HostProbe:
     """Differences of the host's counters between two looks."""
 
-    def __init__(self, host: str, interface: str) -> None:
+    def __init__(self, host: str, interface: str, device_uuids: Sequence[str] = ()) -> None:
+        """`device_uuids` are those of the devices that the run uses here: of others nothing is
+        told."""
         self._host = host
         self._interface = interface
+        self._device_uuids = tuple(device_uuids)
         self._link = link_bits_per_second(interface)
-        self._nvml = _open_nvml()
+        self._nvml = _open_nvml() if device_uuids else None
         self._before = self._counters()
         self._looked_at = time.perf_counter()
 
@@ -98,7 +102,7 @@ class HostProbe:
         if self._nvml is None:
             return []
         nvml = self._nvml
-        return [device_figures(nvml, nvml.nvmlDeviceGetHandleByIndex(n)) for n in _numbers(nvml)]
+        return [device_figures(nvml, each) for each in used_handles(nvml, self._device_uuids)]
 
 
 def _core_seconds() -> dict[str, float]:
@@ -119,8 +123,13 @@ def _open_nvml() -> Any:
     return pynvml
 
 
-def _numbers(nvml: Any) -> range:
-    return range(int(nvml.nvmlDeviceGetCount()))
+def used_handles(nvml: Any, uuids: Sequence[str]) -> list[Any]:
+    """Of the devices with these UUIDs, which torch writes without the driver's 'GPU-'. Where none
+    is found (the parts of a split card have UUIDs of their own), of all."""
+    handles = [nvml.nvmlDeviceGetHandleByIndex(n) for n in range(int(nvml.nvmlDeviceGetCount()))]
+    wanted = tuple(uuid.lower() for uuid in uuids if uuid)
+    used = [h for h in handles if _text(nvml.nvmlDeviceGetUUID(h)).lower().endswith(wanted)]
+    return used or handles
 
 
 def device_figures(nvml: Any, handle: Any) -> dict[str, Any]:

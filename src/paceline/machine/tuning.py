@@ -1,5 +1,5 @@
-"""Environment variables that make workers fast. They act before a process starts, so only its
-launcher can set them; whatever the user has set stays."""
+"""Environment variables that make workers fast, or exact. They act before a process starts, so only
+its launcher can set them; whatever the user has set stays."""
 
 import os
 import sys
@@ -34,3 +34,10 @@ def speed_environment(num_procs: int, interface: str = "lo") -> dict[str, str]:
             settings["NCCL_SOCKET_IFNAME"] = interface
     settings["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     return {name: os.environ.get(name, value) for name, value in settings.items()}
+
+
+def exact_environment(deterministic: bool) -> dict[str, str]:
+    """What cuBLAS reads once, when it is loaded: buffers of its own for every stream, because
+    shared ones are handed out in the order of the moment, and sums with them."""
+    name = "CUBLAS_WORKSPACE_CONFIG"
+    return {name: os.environ.get(name, ":4096:8")} if deterministic else {}

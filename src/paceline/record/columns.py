@@ -32,6 +32,7 @@ _FIELDS = (
     "cpu_seconds",
     "epochs",
     "gradient_norm",
+    "loss_scale",
     "reduced_bytes",
     "num_lost",
 )

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from paceline.record.schema import UNEXPLAINED
 
@@ -30,6 +30,10 @@ class PhaseClock:
         finally:
             self._book_to_current(time.perf_counter())
             self._open.pop()
+
+    def more_of(self, name: str) -> AbstractContextManager[None]:
+        """A phase that this step has been in already and that practice does not slow down again."""
+        return PhaseClock.phase(self, name)
 
     @property
     def now(self) -> tuple[str, float]:

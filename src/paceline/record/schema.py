@@ -22,10 +22,13 @@ how often the run was started. Of a rank:
   also `left_out`: `num` of the training pairs, `of` so many, that are longer than allowed.
   `kernels` says of each that the network asks for whether it ran ("own") or torch's operations in
   its place ("torch"); `environment.json` says the same of the first process. `split_sizes`: how
-  many samples of each split, where the data has no card.
+  many samples of each split, where the data has no card. The `precision` that was chosen (`fp32`,
+  `bf16`, `fp16`), whether `tf32` is on, and of a CUDA device its `compute_capability`, the lowest
+  of the world.
 - `steps`: since the last such line `num_steps` steps were done, up to `step`: their mean `loss` and
   the last `rate`, `step_seconds` of each, the `slowest_step`, `reduced_bytes` (gradients that this
-  rank gave to the all-reduce). The first rank also writes `rates` and `losses` of each step.
+  rank gave to the all-reduce). The first rank also writes `rates` and `losses` of each step. In
+  fp16 also the `loss_scale` after the last of them.
 - `score`: an evaluation at `step`. That of the split "train" is the measure of validation on a
   fixed part of the training data.
 - `checkpoint`: a save. The loop stood still for `wait_seconds` (for the save before) and
@@ -147,6 +150,9 @@ FIELDS: dict[str, Type] = {
     "micro_batches_per_step": "count",
     "flops_per_unit": "above zero",
     "peak_flops": "above zero",
+    "precision": "text",
+    "tf32": "flag",
+    "compute_capability": "text",
     "loader_workers": "processes",
     "kernels": "texts by name",
     # steps
@@ -159,6 +165,7 @@ FIELDS: dict[str, Type] = {
     "epochs": "number",
     "reduced_bytes": "number",
     "gradient_norm": "measure",
+    "loss_scale": "measure",
     "slowest_step": "slow step",
     # score
     "split": "text",
@@ -227,6 +234,9 @@ ENVIRONMENT_FIELDS: dict[str, Type] = {
     "memory_bytes": "number",
     "device": "text",
     "device_name": "text",
+    "precision": "text",
+    "tf32": "flag",
+    "compute_capability": "text",
     "world_size": "processes",
     "threads": "processes",
     "settings": "texts by name",

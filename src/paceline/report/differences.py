@@ -96,6 +96,8 @@ def _all_facts(facts: Facts) -> dict[str, Any]:
         "processor": environment.get("device_name"),
         "cores of a host": environment.get("num_cores"),
         "memory of a host": format_bytes(memory) if memory else None,
+        "precision": facts.begin.get("precision"),
+        "tf32": facts.begin.get("tf32"),
     }
     for name in _SOFTWARE:
         known |= dict(_flat({name: environment.get(name)}))

@@ -20,7 +20,6 @@ from paceline.tasks.contract import Task
 from paceline.tasks.network import build_network
 from paceline.tasks.trials import try_out
 from paceline.train import finetune
-from paceline.train.guard import refuse_fp16_without_cuda
 from paceline.train.input import Input
 from paceline.train.loop import Loop
 from paceline.train.measure import environment, kernels, practice
@@ -28,6 +27,7 @@ from paceline.train.measure.flops import measure_peak
 from paceline.train.measure.probes import ProbeThread, find_place, start_probes
 from paceline.train.measure.recorder import Recorder
 from paceline.train.measure.user_code import find_changes, refuse_different_hosts
+from paceline.train.precision import agree_on_arithmetic, number_type
 from paceline.train.save import CheckpointSaver, restore
 from paceline.train.state import build_state
 from paceline.train.step import Stepper, plan_step
@@ -39,18 +39,22 @@ class Attempt:
 
     def __init__(self, recipe: Recipe, run: RunDirectory, task: Task, world: World) -> None:
         refuse_too_many_processes(recipe, world.size)
-        refuse_fp16_without_cuda(recipe, world)
         self.recipe, self.run, self.task, self.world = recipe, run, task, world
+        self.arithmetic = agree_on_arithmetic(recipe, world)
         scales = find_task(recipe.workload).score_scales
         self.recorder = Recorder(run, recipe.log, world, task.unit, scales)
         network = build_network(task)
         self.kernels = kernels.agree(network, world)
-        self.state = build_state(recipe, network, world)
+        self.state = build_state(recipe, network, world, self.arithmetic)
         self.saver = (
             CheckpointSaver(run, recipe.checkpoint, self.recorder.note) if world.saves else None
         )
-        self.stepper = Stepper(recipe, task, self.state, world, self.recorder.clock)
-        self.input = Input(task, world, self.recorder.clock, self.recorder.note)
+        self.stepper = Stepper(
+            recipe, self.arithmetic, task, self.state, world, self.recorder.clock
+        )
+        on_device = world.device.type == "cuda"
+        phases = self.recorder.settled if on_device else self.recorder.clock
+        self.input = Input(task, world, phases, self.recorder.note)
         self.probes: ProbeThread | None = None
 
     def live(self, order: WorkerOrder, stop_asked: Callable[[], bool]) -> str:
@@ -98,7 +102,9 @@ class Attempt:
             changes = find_changes(self.run, self.recipe.workload)
             if changes:
                 self.warn(changes)
-            environment.write(self.run, self.recipe, self.world, order.hosts, ran)
+            about = environment.describe(self.recipe, self.world)
+            facts_of_all = {**about, **ran, **self.arithmetic.facts()}
+            environment.write(self.run, facts_of_all, order.hosts)
             self.task.keep(self.run.path)
             if self.kernels.warning:
                 self.warn(self.kernels.warning)
@@ -108,11 +114,12 @@ class Attempt:
         place = find_place(self.world)
         facts = {
             **self.describe_state(),
+            **self.arithmetic.facts(),
             **place.facts(),
             **ran,
             **self._describe_data(),
             "flops_per_unit": self._count_flops(),
-            "peak_flops": measure_peak(self.world.device, self.recipe.precision),
+            "peak_flops": measure_peak(self.world.device, number_type(self.arithmetic)),
         }
         self.stepper.take_measures()  # what start-up gave to the network is no step's
         self.probes = start_probes(
@@ -131,6 +138,7 @@ class Attempt:
         self.input.start(progress, self.recipe.steps)
         facts = {**facts, "loader_workers": self.input.num_workers}
         self.recorder.begin(progress.step, progress.position, launched_at, facts)
+        self.stepper.marks.restart()
 
     def finish(self, reason: str) -> None:
         """Wait for the last save and close the records; a lost last save is the user's to know."""

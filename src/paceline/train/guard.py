@@ -1,4 +1,4 @@
-"""When a run is refused at its start, and when it must stop itself because its loss is lost."""
+"""When a run must stop itself: its loss is lost, or a process is out of memory."""
 
 import math
 from collections.abc import Iterator
@@ -6,8 +6,7 @@ from contextlib import contextmanager
 
 from paceline.errors import UserError
 from paceline.record.phases import PhaseClock
-from paceline.record.schema import START_UP
-from paceline.settings import Recipe
+from paceline.record.schema import EVALUATE, START_UP
 from paceline.train.state import Progress
 from paceline.world import World
 
@@ -49,11 +48,14 @@ _NO_MEMORY = (
     "not enough memory",
     "bad_alloc",
     "memoryerror",
+    "status_alloc_failed",  # of cuBLAS and cuDNN
 )
 
 
 @contextmanager
-def naming_lack_of_memory(world: World, micro: int | None, clock: PhaseClock) -> Iterator[None]:
+def naming_lack_of_memory(
+    world: World, micro: int | None, clock: PhaseClock | None = None
+) -> Iterator[None]:
     """Say which process of which host is out of memory and what helps: doing it again does not."""
     try:
         yield
@@ -61,19 +63,30 @@ def naming_lack_of_memory(world: World, micro: int | None, clock: PhaseClock) ->
         said = str(error).lower()
         if not isinstance(error, MemoryError) and not any(words in said for words in _NO_MEMORY):
             raise
-        now = f" (now {micro})" if micro else ""
+        phase = (clock.failed_in if clock else None) or START_UP
         raise UserError(
-            f"rank {world.rank} on {world.host} is out of memory, "
-            f"in {clock.failed_in or START_UP}: "
+            f"rank {world.rank} on {world.host} is out of memory{_whose(world)}, in {phase}: "
             f"{str(error).partition(chr(10))[0] or 'no memory left'}",
-            f"lower batch.micro{now} or evaluate.batch, or start fewer processes on that host "
-            "(--procs); then go on with the same command",
+            _smaller(world, micro, phase),
         ) from error
 
 
-def refuse_fp16_without_cuda(recipe: Recipe, world: World) -> None:
-    if recipe.precision == "fp16" and world.device.type != "cuda":
-        raise UserError(
-            f"precision=fp16 needs CUDA, and this run is on {world.device.type}",
-            "use precision=fp32 (or bf16, which most CPUs emulate slowly)",
-        )
+def _whose(world: World) -> str:
+    return f" on its device {world.device}" if world.device.type == "cuda" else ""
+
+
+def _smaller(world: World, micro: int | None, phase: str) -> str:
+    """What takes less of it. `batch.micro` cuts the data, so a run cannot go on with another."""
+    first = ""
+    if phase == EVALUATE:
+        first = "lower evaluate.batch and go on with the same command; if that is not enough, "
+    now = f" (now {micro})" if micro else ""
+    instead = (
+        ", or take a device with more memory"
+        if world.device.type == "cuda"
+        else ", or start fewer processes on that host (--procs)"
+    )
+    return (
+        f"{first}lower batch.micro{now}, the samples of one forward pass, and begin anew with "
+        f"another --run: the batch of a step stays the same{instead}"
+    )

@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from paceline.data.readahead import Busy, ReadAhead
 from paceline.machine.cores import cores_of_process, memory_of_process
-from paceline.record.phases import PhaseClock
 from paceline.record.schema import CHECKPOINT, EVALUATE, INPUT
 from paceline.tasks.contract import ReadsAhead, Task
 from paceline.train.state import Progress
@@ -34,6 +33,12 @@ _SHARE_OF_MEMORY: Final = 0.25
 _WORKER_BYTES: Final = 64_000_000
 
 Note = Callable[..., None]
+
+
+class PhaseTotals(Protocol):
+    """Seconds by phase so far: of the clock, or as settled with what the device did."""
+
+    def totals(self) -> dict[str, float]: ...
 
 
 @dataclass(frozen=True)
@@ -95,15 +100,17 @@ def wanted_workers(window: Window, limit: int) -> int:
 class Input:
     """Micro-batches for the loop, read ahead where the task's take reading."""
 
-    def __init__(self, task: Task, world: World, clock: PhaseClock, note: Note) -> None:
+    def __init__(self, task: Task, world: World, phases: PhaseTotals, note: Note) -> None:
         self.task, self.world = task, world
-        self._clock, self._note = clock, note
+        self._phases, self._note = phases, note
+        self._needs_settled = world.device.type == "cuda"
         self._source = task if isinstance(task, ReadsAhead) and task.reads_ahead else None
         self._asked = self._source.asked_workers if self._source else 0
         self._ahead: ReadAhead | None = None
         self._limits = Limits(0, 0, "")
         self.num_workers = 0
         self._num_steps = 0
+        self._is_warm = False
         self._is_found = self._source is None
         self._said_at = float("-inf")
 
@@ -139,14 +146,21 @@ class Input:
             batches.append(self._source.on_device(batch))
         return batches
 
-    def after_step(self, step: int, plan: StepPlan) -> None:
-        """Count the step; now and then see whether the threads keep up."""
+    def after_step(self, step: int, plan: StepPlan, is_settled: bool = True) -> None:
+        """Count the step; now and then see whether the threads keep up.
+
+        On CUDA only where steps were just settled: a host that is ahead waits for batches that the
+        device does not need yet, and that is no waiting.
+        """
         self._num_steps += 1
-        if self._num_steps == 1:
+        if not self._is_warm and (is_settled or not self._needs_settled):
+            self._is_warm = True
             self._start_window()  # the first step waits for the first batch, whatever the number
             return
         self._num_samples += sum(map(self.task.num_units, plan.mine))
         self._world_scale = plan.num_units / sum(map(self.task.num_units, plan.mine))
+        if self._needs_settled and not is_settled:
+            return
         is_first_time = not self._is_found and self._num_steps > _NUM_FIRST_STEPS
         if is_first_time or time.perf_counter() - self._began >= _CHECK_SECONDS:
             self._judge(step, self._window())
@@ -158,16 +172,16 @@ class Input:
 
     def _start_window(self) -> None:
         self._began = time.perf_counter()
-        self._phases_before = self._clock.totals()
+        self._phases_before = self._phases.totals()
         self._busy_before = self._ahead.busy() if self._ahead else Busy()
         self._num_samples = 0
         self._world_scale = 1.0
 
     def _window(self) -> Window:
-        totals = self._clock.totals()
+        totals = self._phases.totals()
         spent = {name: totals[name] - self._phases_before.get(name, 0.0) for name in totals}
         aside = spent.get(EVALUATE, 0.0) + spent.get(CHECKPOINT, 0.0)
-        seconds = time.perf_counter() - self._began - aside
+        seconds = sum(spent.values()) - aside  # phases add up to the time that passed
         busy = self._ahead.busy().since(self._busy_before) if self._ahead else Busy()
         return Window(self._num_samples, seconds, spent.get(INPUT, 0.0), busy)
 

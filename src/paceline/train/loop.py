@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from paceline.record.schema import CHECKPOINT, EVALUATE, INPUT, NETWORK
+from paceline.record.schema import CHECKPOINT, COMPUTE, EVALUATE, INPUT, NETWORK
 from paceline.schedule import batch_scale, rate_at
 from paceline.train.guard import lost, watch_loss
 from paceline.train.step import plan_step
@@ -34,13 +34,14 @@ class Loop:
             result = self.stepper.step(plan, batches, rate, recorder.ends_interval(step))
             progress.step, progress.position = step, plan.indices.stop
             recorder.add_step(step, rate, result)
-            self.input.after_step(step, plan)
             stop, save_now = self._agree(stop_asked())
             ends = stop or step == self.recipe.steps
             evaluate = self._evaluation_is_due(step)
             save = ends or save_now or self._save_is_due(step)
-            if evaluate or save or recorder.ends_interval(step):
+            write = evaluate or save or recorder.ends_interval(step)
+            if write:
                 self._write_steps()
+            self.input.after_step(step, plan, is_settled=write)
             if evaluate:
                 self._evaluate(step)
             if save:
@@ -74,13 +75,15 @@ class Loop:
     def _write_steps(self) -> None:
         """Record the steps since the last time, unless they show that the run is lost."""
         progress, factor = self.state.progress, self.recipe.guard.diverged_factor
-        for step, rate, loss in self.recorder.read_losses():
+        with self.recorder.clock.more_of(COMPUTE):  # on CUDA the host waits here for the device
+            losses, measures = self.recorder.read_losses(), self.stepper.take_measures()
+        for step, rate, loss in losses:
             problem = watch_loss(progress, loss, factor)
             if problem:
                 self.recorder.note("warning", step=step, text=problem)
                 raise lost(problem, step, rate, self._last_good())
         epochs = self.task.epochs_at(progress.position)
-        self.recorder.write_steps(self.recipe.steps, epochs, self.stepper.take_measures())
+        self.recorder.write_steps(self.recipe.steps, epochs, measures)
 
     def _last_good(self) -> str | None:
         if self.saver is not None:
@@ -97,6 +100,7 @@ class Loop:
             if self.recipe.evaluate.train_samples != 0:
                 seen = self.task.score_training(network, world)
                 self.recorder.score(step, "train", seen)
+        self.stepper.marks.restart()
         score = scores.values[self.task.best_by]
         if progress.best_score is None or score > progress.best_score:
             progress.best_score, progress.best_step = score, step
@@ -107,3 +111,4 @@ class Loop:
             with self.recorder.clock.phase(CHECKPOINT):
                 self.saver.save(self.state)
             self.recorder.saved_aside()
+            self.stepper.marks.restart()

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from paceline.machine.arithmetic import Arithmetic
 from paceline.settings import Recipe
 from paceline.train.optimizer import build_optimizer
 from paceline.world import World, unwrapped
@@ -51,7 +52,9 @@ class TrainState:
         return self.average.module if self.average is not None else self.network
 
 
-def build_state(recipe: Recipe, network: nn.Module, world: World) -> TrainState:
+def build_state(
+    recipe: Recipe, network: nn.Module, world: World, arithmetic: Arithmetic
+) -> TrainState:
     average = None
     if recipe.optimizer.average:
         average = AveragedModel(
@@ -62,7 +65,7 @@ def build_state(recipe: Recipe, network: nn.Module, world: World) -> TrainState:
     return TrainState(
         model=world.wrap(network),
         optimizer=build_optimizer(recipe.optimizer, network),
-        scaler=torch.amp.GradScaler(world.device.type, enabled=recipe.precision == "fp16"),
+        scaler=torch.amp.GradScaler(world.device.type, enabled=arithmetic.needs_scaler),
         average=average,
     )
 

@@ -13,14 +13,16 @@ import torch
 from torch import nn
 
 from paceline.data.order import torch_seed
+from paceline.machine.arithmetic import Arithmetic
 from paceline.models.norm import absorb_statistics, take_statistics
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE, NETWORK, OPTIMIZER
 from paceline.settings import Recipe
 from paceline.tasks.contract import Task
-from paceline.train.measure.device_clock import DeviceMarks
+from paceline.train.measure.device_clock import DeviceMarks, DeviceStep
 from paceline.train.measure.flops import count_flops
 from paceline.train.optimizer import set_rate
+from paceline.train.precision import multiplying_in
 from paceline.train.reduce import lay_out_buckets, watch_reduction
 from paceline.train.state import TrainState
 from paceline.world import World, without_reduction
@@ -46,10 +48,13 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Measures:
-    """What the steps since the last log line gave to the network, and the device's own times."""
+    """What the steps since the last log line gave to the network, and their times on a device."""
 
     reduced_bytes: int = 0
-    device_seconds: dict[str, float] = field(default_factory=dict)
+    loss_scale: float | None = None
+    """Of fp16: what losses are multiplied by now. It halves whenever gradients overflow."""
+    device_steps: list[DeviceStep] = field(default_factory=list)
+    """One for each of them; none on a CPU, where the host's clock is right."""
 
 
 def plan_step(task: Task, position: int, world: World) -> StepPlan:
@@ -63,10 +68,16 @@ class Stepper:
     """Holds what every step needs, so that the loop can simply ask for the next one."""
 
     def __init__(
-        self, recipe: Recipe, task: Task, state: TrainState, world: World, clock: PhaseClock
+        self,
+        recipe: Recipe,
+        arithmetic: Arithmetic,
+        task: Task,
+        state: TrainState,
+        world: World,
+        clock: PhaseClock,
     ) -> None:
         self.recipe, self.task, self.state, self.world = recipe, task, state, world
-        self.clock = clock
+        self.arithmetic, self.clock = arithmetic, clock
         self.marks = DeviceMarks(world.device)
         self.watch = watch_reduction(state.model, self.marks)
 
@@ -101,10 +112,7 @@ class Stepper:
         return total
 
     def _precision(self) -> AbstractContextManager[Any]:
-        if self.recipe.precision == "fp32":
-            return nullcontext()
-        kind = torch.bfloat16 if self.recipe.precision == "bf16" else torch.float16
-        return torch.autocast(self.world.device.type, dtype=kind)
+        return multiplying_in(self.arithmetic, self.world.device)
 
     def _combine(self, loss_sum: torch.Tensor, plan: StepPlan) -> torch.Tensor:
         """The step's mean loss and the running averages of batch norm, in one small all-reduce."""
@@ -156,8 +164,14 @@ class Stepper:
     def take_measures(self) -> Measures:
         return Measures(
             reduced_bytes=self.watch.take_reduced_bytes(),
-            device_seconds=self.marks.take_seconds(),
+            loss_scale=self._loss_scale(),
+            device_steps=self.marks.take_steps(),
         )
+
+    def _loss_scale(self) -> float | None:
+        """A number on the device, so it is asked for only where the device is waited for anyway."""
+        scaler = self.state.scaler
+        return float(scaler.get_scale()) if scaler.is_enabled() else None
 
 
 def gradient_norm(network: nn.Module, clip: float | None) -> torch.Tensor:

@@ -15,10 +15,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from paceline.files import write_whole
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import START_UP
+from paceline.train.measure.collectives import pending_collective
+from paceline.train.measure.device_clock import read_numbers
 
 _EVERY_SECONDS = 0.5
 _COLLECTIVES = "distributed_c10d.py"
@@ -63,7 +66,7 @@ class Pulse:
             "step": self._step(),
             "phase": phase,
             "quiet_seconds": round(time.perf_counter() - since, 3),
-            "collective": self._collective(),
+            **self._collective(),
             "stop_asked": self._stop_asked(),
             "ended": self._ended,
         }
@@ -72,11 +75,15 @@ class Pulse:
         except OSError:  # a full disk must not end a run; silence is told from a stopped process
             return
 
-    def _collective(self) -> str | None:
+    def _collective(self) -> dict[str, Any]:
         frame = sys._current_frames().get(self._main or 0)
         ready = self._gradients_ready()
         waits_long = ready > 0 and time.perf_counter() - ready > _EVERY_SECONDS
-        return collective_of(frame, waits_long)
+        name, number = collective_of(frame, waits_long), None
+        if name is None and waits_for_device(frame):
+            pending = pending_collective()
+            name, number = (pending.name, pending.number) if pending else (None, None)
+        return {"collective": name, "collective_number": number}
 
 
 def collective_of(frame: FrameType | None, gradients_are_out: bool) -> str | None:
@@ -89,6 +96,15 @@ def collective_of(frame: FrameType | None, gradients_are_out: bool) -> str | Non
             return "all_reduce of gradients"
         frame = frame.f_back
     return None
+
+
+def waits_for_device(frame: FrameType | None) -> bool:
+    """Whether it is in a read that ends when the device has done what was queued before it."""
+    while frame is not None:
+        if frame.f_code is read_numbers.__code__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def start_pulse(directory: str | None, rank: int, stop_asked: Callable[[], bool]) -> Pulse | None:

@@ -79,9 +79,11 @@ def run_worker(run_path: Path) -> NoReturn:
     if not recipe.compile:
         keep_compiler_out()
     pulse = start_pulse(order.pulse_directory, worlds.rank_in_world(order), stop_asked)
-    worlds.settle_this_process()
+    worlds.settle_this_process(recipe.deterministic)
     world = worlds.join(recipe.device, recipe.guard.group_seconds, order)
-    attempt = Attempt(recipe, run, find_task(recipe.workload).open(recipe, world.device), world)
+    with naming_lack_of_memory(world, recipe.batch.micro):
+        task = find_task(recipe.workload).open(recipe, world.device)
+        attempt = Attempt(recipe, run, task, world)
     if pulse is not None:
         pulse.watch(
             attempt.recorder.clock,

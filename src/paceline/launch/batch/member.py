@@ -31,7 +31,7 @@ from paceline.launch.scratch import scratch_directory
 from paceline.lifetime import process_started
 from paceline.machine.cores import num_cores
 from paceline.machine.signals import FROM_A_SCHEDULER, caught_by, unmoved_by_closed_terminal
-from paceline.machine.tuning import speed_environment
+from paceline.machine.tuning import exact_environment, speed_environment
 from paceline.order import WorkerOrder
 from paceline.recipe import refuse_too_many_processes
 from paceline.record.writer import EventFile, prepare_directory
@@ -48,7 +48,8 @@ def train_in_place(job: Job, place: Place, say: Say) -> int:
         note_launch(job.run, None, [])
         attempt = next_attempt(job.run)
         events = EventFile(job.run.launcher_events, attempt)
-        settings = speed_environment(place.local_size)
+        exact = exact_environment(job.recipe.deterministic)
+        settings = speed_environment(place.local_size) | exact
         settings.pop("GLOO_SOCKET_IFNAME", None)  # not settled yet
         events.write(
             "launch",
@@ -76,6 +77,7 @@ def _run_worker(job: Job, place: Place, order: WorkerOrder, say: Say) -> int:
             env={
                 **os.environ,
                 **speed_environment(place.local_size, meeting.interface),
+                **exact_environment(job.recipe.deterministic),
                 **_variables(place, own),
                 **_complete(order, meeting, own).to_environment(),
             },

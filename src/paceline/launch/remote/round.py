@@ -15,6 +15,7 @@ from paceline.launch.remote.fleet import Fleet, passed_on, savers_among, states_
 from paceline.launch.remote.joining import HostStage, LateNews, find_end_of_patience
 from paceline.launch.remote.link import HostLink, names_of
 from paceline.launch.remote.restart import Outcome
+from paceline.machine.tuning import exact_environment
 from paceline.order import HostPrice, WorkerOrder
 from paceline.project import as_question
 from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER
@@ -118,7 +119,7 @@ class Round:
                 host_rank=position,
                 has_store=link is first,
                 address=link.host.private_address,
-                environment=passed_on(link.host),
+                environment=passed_on(link.host) | exact_environment(self.job.recipe.deterministic),
                 order=self._order(position, link in savers).as_document(),
                 interface=self.mission.interfaces.get(link.name),
                 seconds_since=time.time() - started,

@@ -5,6 +5,7 @@ from typing import Any
 
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.answers.words import again
+from paceline.report.facts.arithmetic import could_be_lighter
 from paceline.report.facts.busyness import achieved_flops, longest_wait, utilisation
 from paceline.report.facts.facts import Facts
 from paceline.units import format_flops, percent
@@ -137,8 +138,8 @@ def _busier(facts: Facts, of_peak: float) -> str:
         return ""
     micro = (facts.settings.get("batch") or {}).get("micro")
     on_cuda = str(facts.begin.get("device", "")).startswith("cuda")
-    if on_cuda and facts.settings.get("precision") == "fp32":
-        return again(facts.run, "precision=bf16")
+    if could_be_lighter(facts):
+        return again(facts.run, "precision=auto")
     if on_cuda and isinstance(micro, int):
         return f"larger micro-batches: {again(facts.run, f'batch.micro={2 * micro}')}"
     return ""

@@ -7,6 +7,7 @@ from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.answers.words import GIVE_LINK
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.network import (
+    is_inside_one_host,
     link_of,
     predicted_per_step,
     seconds_on_link,
@@ -26,7 +27,21 @@ def traffic(facts: Facts) -> Answer:
     if facts.world.size == 1:
         sentence = "Not at all: one process sends nothing."
         return Answer("traffic", ask, sentence, {"sent_bytes_per_step": 0})
+    if is_inside_one_host(facts):
+        return _inside_one_host(facts)
     return _recorded(facts) if facts.is_own else _of_log(facts)
+
+
+def _inside_one_host(facts: Facts) -> Answer:
+    gradients, size = facts.world.gradient_bytes, facts.world.size
+    reduced = f" {format_bytes(gradients)} of gradients a step" if gradients else ""
+    sentence = (
+        f"Inside one host: not on a network. {count_of(size or 0, 'process')} exchange"
+        f"{reduced} between the devices, directly or through shared memory (NCCL), and no "
+        "interface counts that."
+    )
+    figures = {"sent_bytes_per_step": 0, "reduced_bytes_per_step": gradients, "world_size": size}
+    return Answer("traffic", QUESTIONS["traffic"], sentence, figures)
 
 
 def _recorded(facts: Facts) -> Answer:

@@ -5,6 +5,7 @@ from typing import Any
 from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.answers.words import again, go_on
+from paceline.report.facts.arithmetic import could_be_lighter
 from paceline.report.facts.busyness import utilisation
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import diverged
@@ -161,14 +162,13 @@ def _faster_compute(facts: Facts) -> str:
     if diverged(facts.learning):
         return ""  # nobody wants that faster
     if not facts.is_own:
-        return "a faster device, a smaller model, or lower precision (`precision=bf16`)"
+        return "a faster device, a smaller model, or lower precision (`precision=auto`)"
     busy, own = utilisation(facts), facts.world.own_cpu_share
     if own is not None and busy[1] == "cores" and busy[0] - own > _MUCH_OTHER_LOAD:
         return (
             f"other programs used {percent(busy[0] - own)} of the cores: stop them, or train on a "
             "machine of its own"
         )
-    on_cuda = str(facts.begin.get("device", "")).startswith("cuda")
-    if on_cuda and facts.settings.get("precision") == "fp32":
-        return f"lower precision: {again(facts.run, 'precision=bf16')}"
+    if could_be_lighter(facts):
+        return f"lower precision: {again(facts.run, 'precision=auto')}"
     return f"more machines: {again(facts.run, '--hosts hosts.yaml')}"

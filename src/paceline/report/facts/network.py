@@ -36,13 +36,20 @@ def ring_bytes(world_size: int, gradient_bytes: float) -> float:
     return 2 * (world_size - 1) / world_size * gradient_bytes
 
 
+def is_inside_one_host(facts: Facts) -> bool:
+    """Whether no byte of the exchange is on any network: NCCL copies between the devices of a host
+    directly or through shared memory, where Gloo takes the loopback interface."""
+    on_cuda = str(facts.begin.get("device", "")).startswith("cuda")
+    return facts.is_own and on_cuda and facts.world.num_hosts == 1
+
+
 def predicted_per_step(facts: Facts) -> float | None:
     """Bytes that a ring all-reduce sends from one host per step.
 
     Within one host all N processes send over the loopback interface, which counts them all.
     """
     size, gradients = facts.world.size, facts.world.gradient_bytes
-    if gradients is None or size is None or size < 2:
+    if gradients is None or size is None or size < 2 or is_inside_one_host(facts):
         return None
     per_process = ring_bytes(size, gradients)
     return per_process * size if facts.world.num_hosts == 1 else per_process

@@ -12,6 +12,7 @@ from paceline.record.directory import is_being_trained, read_environment, requir
 from paceline.record.events import Event, read_events
 from paceline.record.schema import RunDirectory
 from paceline.record.story import LongStory, Story, join_story
+from paceline.report.facts.arithmetic import arithmetic_warnings
 from paceline.report.facts.durations import booked_by_purpose
 from paceline.report.facts.facts import (
     CheckpointContents,
@@ -65,7 +66,11 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         num_parameters=begin.get("num_parameters"),
         loader_workers=_loader_workers(story, begin),
         loader_note=_loader_note(story),
-        warnings=[*warnings_of(launcher, records, long, begin), *damages],
+        warnings=[
+            *warnings_of(launcher, records, long, begin),
+            *arithmetic_warnings(long.kept, story.of_kind("begin")),
+            *damages,
+        ],
         options=options or Options(),
         wall_seconds=story.wall_seconds,
         wall_how="a steady clock in each process, which setting the time of day does not change; "

@@ -32,6 +32,8 @@ def describe(facts: Facts) -> dict[str, Any]:
         "world_size": facts.world.size,
         "num_hosts": facts.world.num_hosts,
         "device": facts.begin.get("device"),
+        "precision": facts.begin.get("precision"),
+        "tf32": facts.begin.get("tf32"),
         "wall_seconds": facts.wall_seconds,
         "cpu_seconds": facts.world.cpu_seconds,
         "phase_seconds": facts.phases,

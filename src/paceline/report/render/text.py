@@ -68,7 +68,9 @@ def _headline(facts: Facts) -> Iterator[str]:
     num_hosts = world.num_hosts or 1
     hosts = f" of {count_of(num_hosts, 'host')}" if num_hosts > 1 else ""
     size, device = facts.begin.get("world_size"), facts.begin.get("device")
-    processes = f" with {count_of(size, 'process')} on {device}{hosts}" if size else ""
+    used = facts.begin.get("precision")
+    place = f"{device}{hosts}{f' in {used}' if used else ''}"
+    processes = f" with {count_of(size, 'process')} on {place}" if size else ""
     about = "about " if world.times is not None and world.times.share_read < 1 else ""
     cpu = f"; {about}{world.cpu_seconds / 60:.1f} CPU-minutes" if world.cpu_seconds else ""
     yield f"took {format_seconds(facts.wall_seconds)}{tries}{processes}{cpu}"

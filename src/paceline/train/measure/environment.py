@@ -6,7 +6,7 @@ import platform
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -37,19 +37,13 @@ SPEED_VARIABLES = (
     "MALLOC_TOP_PAD_",
     "GLIBC_TUNABLES",
     "LD_PRELOAD",
+    "CUBLAS_WORKSPACE_CONFIG",
 )
 _LIBRARIES = ("torch", "numpy", "safetensors", "tensorboard")
 
 
-def write(
-    run: RunDirectory,
-    recipe: Recipe,
-    world: World,
-    hosts: Sequence[HostPrice],
-    more: Mapping[str, Any],
-) -> None:
-    """`more` is what others know."""
-    facts = {**describe(recipe, world), **more, "hosts": [asdict(host) for host in hosts]}
+def write(run: RunDirectory, about: dict[str, Any], hosts: Sequence[HostPrice]) -> None:
+    facts = {**about, "hosts": [asdict(host) for host in hosts]}
     write_file(run.environment, json.dumps(facts, indent=1) + "\n")
 
 

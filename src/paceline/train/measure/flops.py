@@ -59,14 +59,14 @@ def count_flops(work: Callable[[], None]) -> int | None:
     return int(counter.get_total_flops()) or None
 
 
-def measure_peak(device: torch.device, precision: str) -> float | None:
-    """Operations per second of a product of matrices in the recipe's arithmetic: the best of a
-    few, because the first finds cold caches and sleeping threads."""
-    kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
+def measure_peak(device: torch.device, number_type: torch.dtype) -> float | None:
+    """Operations per second of a matrix multiplication in the run's arithmetic (with TF32 where
+    the run has it on): the best of a few, because the first finds cold caches and sleeping
+    threads."""
     side = _SIDE.get(device.type, _SIDE["cpu"])
     # Not random, which would move the generators; not constant, which GPUs multiply faster.
     left = torch.linspace(-1, 1, side * side, device=device).view(side, side)
-    left = left.to(kinds.get(precision, torch.float32))
+    left = left.to(number_type)
     best_seconds, began = float("inf"), time.perf_counter()
     while time.perf_counter() - began < _PEAK_SECONDS:
         best_seconds = min(best_seconds, _seconds_of_product(left))

@@ -15,7 +15,7 @@ from paceline.machine.interfaces import interface_used
 from paceline.machine.probe import HostProbe, host_names, this_machine, this_place
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
-from paceline.world import World
+from paceline.world import World, device_uuid
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Place:
     num_hosts: int
     interface: str
     is_first_of_host: bool
+    device_uuids: tuple[str, ...] = ()
+    """Of the CUDA devices that processes of this host use."""
 
     def facts(self) -> dict[str, Any]:
         """`machine` and `cores` tell what else on the machine belongs to the run: hosts that are
@@ -40,7 +42,8 @@ class Place:
 
 
 def find_place(world: World) -> Place:
-    places = [str(place) for place in world.gather_values(this_place())]
+    told = world.gather_values([this_place(), device_uuid(world.device)])
+    places = [str(place) for place, _ in told]
     names = host_names(places)
     mine = places[world.rank]
     return Place(
@@ -48,6 +51,7 @@ def find_place(world: World) -> Place:
         num_hosts=len(names),
         interface=interface_used(len(names)),
         is_first_of_host=places.index(mine) == world.rank,
+        device_uuids=tuple(str(uuid) for place, uuid in told if uuid and place == mine),
     )
 
 
@@ -109,7 +113,8 @@ def start_probes(
 
     try:
         events = EventFile(run.host_events(file_name(place.host)), attempt)
-        return ProbeThread(HostProbe(place.host, place.interface), events, seconds, step, warn)
+        probe = HostProbe(place.host, place.interface, place.device_uuids)
+        return ProbeThread(probe, events, seconds, step, warn)
     except Exception as error:
         warn(f"the host is not probed: {error!r}")
         return None

@@ -1,7 +1,8 @@
 """What training tells the world: event lines, TensorBoard scalars and a line of progress."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,59 @@ from paceline.record.schema import START_UP, RunDirectory
 from paceline.record.writer import EventFile
 from paceline.settings import LogSettings
 from paceline.tasks.contract import Scores
-from paceline.train.measure.device_clock import settle
+from paceline.train.measure.device_clock import (
+    DeviceStep,
+    read_numbers,
+    settle,
+    total_phases,
+)
 from paceline.train.measure.practice import clock_of
 from paceline.train.measure.scalars import Scalars
 from paceline.train.progress import ProgressLine
 from paceline.train.step import Measures, StepResult
 from paceline.units import Scale, format_scores
 from paceline.world import World
+
+_SOMETIMES = ("gradient_norm", "loss_scale")
+
+
+@dataclass(frozen=True)
+class TimedStep:
+    step: int
+    seconds: float
+    phases: dict[str, float]
+
+    def facts(self) -> dict[str, Any]:
+        phases = {name: round(seconds, 6) for name, seconds in self.phases.items()}
+        known = {name: seconds for name, seconds in phases.items() if seconds}
+        return {"step": self.step, "seconds": round(self.seconds, 6), "phases": known}
+
+
+def as_the_device_saw(
+    host: Sequence[TimedStep], device: Sequence[DeviceStep]
+) -> Sequence[TimedStep]:
+    """The host's steps with the device's times, where there is a device. A host that runs ahead
+    queues a step in a moment, and then waits long for all of them in what it calls the last."""
+    if len(host) != len(device):
+        return host
+    return [
+        TimedStep(queued.step, done.seconds, done.beside(queued.phases))
+        for queued, done in zip(host, device, strict=True)
+    ]
+
+
+class SettledPhases:
+    """Seconds by phase of all steps that were written: what the device says counts in them."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+
+    def add(self, phases: Mapping[str, float]) -> None:
+        for name, seconds in phases.items():
+            self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+
+    def totals(self) -> dict[str, float]:
+        return dict(self._seconds)
 
 
 class Recorder:
@@ -34,8 +81,9 @@ class Recorder:
         self._settings, self._scales = settings, scales
         self._is_first = world.is_first
         self._pending: list[tuple[int, float, StepResult]] = []
-        self._step_seconds: list[float] = []
-        self._slowest: dict[str, Any] = {}
+        self._read: list[float] = []
+        self._timed: list[TimedStep] = []
+        self.settled = SettledPhases()
         self._start_step()
         self._cpu_seconds = 0.0
         self._last_step = 0
@@ -66,12 +114,8 @@ class Recorder:
     def add_step(self, step: int, rate: float, result: StepResult) -> None:
         before, since = self._phases_before, self._last_step_ended
         self._start_step()
-        seconds = round(self._last_step_ended - since, 6)
-        if seconds > self._slowest.get("seconds", -1.0):
-            spent = {k: round(v - before.get(k, 0.0), 6) for k, v in self._phases_before.items()}
-            phases = {name: value for name, value in spent.items() if value}
-            self._slowest = {"step": step, "seconds": seconds, "phases": phases}
-        self._step_seconds.append(seconds)
+        spent = {k: v - before.get(k, 0.0) for k, v in self._phases_before.items()}
+        self._timed.append(TimedStep(step, self._last_step_ended - since, spent))
         self._pending.append((step, rate, result))
         self._last_step = step
 
@@ -84,15 +128,23 @@ class Recorder:
 
     def read_losses(self) -> list[tuple[int, float, float]]:
         """(step, rate, loss) of the steps not yet written; on CUDA this waits for the device."""
-        return [(step, rate, float(result.loss)) for step, rate, result in self._pending]
+        if not self._pending:
+            return []
+        norm = self._pending[-1][2].gradient_norm
+        losses = [result.loss for _, _, result in self._pending]
+        self._read = read_numbers(losses if norm is None else [*losses, norm.to(losses[0])])
+        pairs = zip(self._pending, self._read, strict=False)
+        return [(step, rate, loss) for (step, rate, _), loss in pairs]
 
     def write_steps(self, total_steps: int, epochs: float, measures: Measures) -> None:
-        """One event line for all steps since the last."""
+        """One event line for all steps since the last, whose losses were just read."""
         if not self._pending:
             return
-        losses = [float(result.loss) for _, _, result in self._pending]
+        losses = self._read[: len(self._pending)]
         step, rate, result = self._pending[-1]
-        phases = settle(self.clock.take(), measures.device_seconds)
+        phases = settle(self.clock.take(), total_phases(measures.device_steps))
+        self.settled.add(phases)
+        timed = as_the_device_saw(self._timed, measures.device_steps)
         seconds = sum(phases.values())
         num_units = sum(result.num_units for _, _, result in self._pending)
         fields = {
@@ -103,19 +155,21 @@ class Recorder:
             "num_units": num_units,
             "seconds": seconds,
             "phases": phases,
-            "step_seconds": self._step_seconds,
+            "step_seconds": [round(step.seconds, 6) for step in timed],
             "cpu_seconds": self._take_cpu_seconds(),
             "epochs": round(epochs, 4),
             "reduced_bytes": measures.reduced_bytes,
-            "slowest_step": self._slowest,
+            "slowest_step": max(timed, key=lambda step: step.seconds).facts(),
         }
         if self._is_first:  # they are the same in all processes
             fields["rates"] = [float(f"{rate:.9g}") for _, rate, _ in self._pending]
             fields["losses"] = [float(f"{loss:.7g}") for loss in losses]
+        if measures.loss_scale is not None:
+            fields["loss_scale"] = measures.loss_scale
         if result.gradient_norm is not None:
-            fields["gradient_norm"] = float(result.gradient_norm)
+            fields["gradient_norm"] = self._read[-1]
         self.events.write("steps", **fields)
-        self._pending, self._step_seconds, self._slowest = [], [], {}
+        self._pending, self._timed = [], []
         self._show_steps(fields, total_steps)
 
     def _take_cpu_seconds(self) -> float:
@@ -130,7 +184,7 @@ class Recorder:
                 "loss": fields["loss"],
                 "learning rate": fields["rate"],
                 "units per second": units_per_second,
-                **({"gradient norm": fields["gradient_norm"]} if "gradient_norm" in fields else {}),
+                **{n.replace("_", " "): fields[n] for n in _SOMETIMES if n in fields},
                 **{
                     f"phase/{name}": seconds / max(fields["seconds"], 1e-9)
                     for name, seconds in fields["phases"].items()

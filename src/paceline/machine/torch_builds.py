@@ -1,0 +1,113 @@
+"""Which CUDA devices a build of torch has kernels for, and which release to take where it has none.
+
+Pure functions; no torch. From the build matrix in PyTorch's RELEASE.md: what `pip install torch`
+installs on Linux by default.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from paceline.machine.arithmetic import Capability, shown
+
+_TEGRA: Final = ((5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0))
+"""Jetson and its kin: kernels for cards do not run there, whatever their number says."""
+
+NEWEST: Final = "2.13.0"
+"""What `constraints.txt` pins: 7.5 and higher, with CUDA 13."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release of torch whose default build has kernels for some device."""
+
+    version: str
+    constraints: str = ""
+    """The file of ours that pins it, where there is one."""
+
+    @property
+    def command(self) -> str:
+        if not self.constraints:
+            return f"pip install torch=={self.version}"
+        return f"pip install -c {self.constraints} torch=={self.version}"
+
+
+def has_kernels(capability: Capability, built_for: Sequence[str]) -> bool:
+    """`built_for` is torch.cuda.get_arch_list(). Machine code ('sm_80') runs on later minor
+    versions of its major one, portable code ('compute_90') on all later ones; code for one
+    architecture with all that is special to it ('sm_90a') there alone."""
+    return any(_runs_on(capability, each) for each in built_for)
+
+
+def _runs_on(capability: Capability, built: str) -> bool:
+    match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", built)
+    if match is None:
+        return False
+    number = (int(match[2]), int(match[3]))
+    if match[4] == "a" or (match[1] == "sm" and _is_tegra(capability, number)):
+        return capability == number
+    if match[1] == "compute" and not match[4]:
+        return capability >= number
+    return capability[0] == number[0] and capability >= number
+
+
+def _is_tegra(*capabilities: Capability) -> bool:
+    return any(capability in _TEGRA for capability in capabilities)
+
+
+def fitting_release(capability: Capability) -> Release | None:
+    """None where no default build has kernels for it: Jetson has builds of its own."""
+    if capability in _TEGRA:
+        return None
+    if capability < (5, 0):
+        return None
+    if capability < (7, 0):
+        return Release("2.7.1")  # the last with CUDA 12.6, which has Maxwell and Pascal
+    if capability < (7, 5):
+        return Release("2.10.0", "constraints-older-gpus.txt")  # the last with Volta
+    return Release(NEWEST, "constraints.txt")
+
+
+def default_build_has(version: str, capability: Capability) -> bool:
+    """Whether the default build of a release has kernels for a device."""
+    number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    first = (5, 0) if number < (2, 8) else (7, 0) if number < (2, 11) else (7, 5)
+    last = (9, 0) if number < (2, 8) else (12, 1)
+    return first <= capability <= last and capability not in _TEGRA
+
+
+def version_for_all(here: str, capabilities: Sequence[Capability]) -> str:
+    """The release that hosts with these devices install: the one here if its default build has
+    kernels for all of them, else the newest that has. Where none has, the one here too: what is
+    wrong with it is told by the doctor."""
+    known = [fitting_release(capability) for capability in capabilities]
+    versions = [here, *(release.version for release in known if release)]
+    for version in versions:
+        if all(default_build_has(version, capability) for capability in capabilities):
+            return version
+    return here
+
+
+def remedy_for(capability: Capability) -> str:
+    """What to install so that torch has kernels for it."""
+    if capability in _TEGRA:
+        return (
+            "a Jetson needs NVIDIA's own build of torch for its JetPack (docs/gpus.md); "
+            "or train on the processor: device=cpu"
+        )
+    release = fitting_release(capability)
+    if release is None:
+        return "no torch that Paceline runs with has kernels for it: device=cpu"
+    return f"torch {release.version} has them: {release.command}; or train there with device=cpu"
+
+
+def without_kernels(name: str, capability: Capability, built_for: Sequence[str]) -> str | None:
+    """What is wrong with this torch for that device, if anything is."""
+    if has_kernels(capability, built_for):
+        return None
+    built = ", ".join(built_for) or "no CUDA device"
+    return (
+        f"{name} has compute capability {shown(capability)}, and this torch has kernels for "
+        f"{built} only"
+    )

@@ -1,0 +1,43 @@
+"""The arithmetic of a run on the devices it has: agreed on by all processes, then switched on.
+
+What a device can do is decided in `machine/arithmetic.py`. On a processor nothing is switched.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from paceline.machine.arithmetic import Arithmetic, Capability, choose_arithmetic, weakest
+from paceline.settings import Recipe
+from paceline.world import World
+
+_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def agree_on_arithmetic(recipe: Recipe, world: World) -> Arithmetic:
+    """The same in every process, whatever cards the hosts have."""
+    told = world.gather_values(_capability_of(world.device))
+    capabilities = [(int(each[0]), int(each[1])) if each else None for each in told]
+    # AMD's cards count otherwise; all that torch supports have bf16, and none is sure to have TF32.
+    tf32 = recipe.tf32 and torch.version.hip is None
+    chosen = choose_arithmetic(recipe.precision, tf32, weakest(capabilities))
+    if world.device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = chosen.tf32
+        torch.backends.cudnn.allow_tf32 = chosen.tf32
+    return chosen
+
+
+def _capability_of(device: torch.device) -> Capability | None:
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+
+
+def multiplying_in(arithmetic: Arithmetic, device: torch.device) -> AbstractContextManager[Any]:
+    """Around forward passes; backward follows what forward did."""
+    if arithmetic.precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=_TYPES[arithmetic.precision])
+
+
+def number_type(arithmetic: Arithmetic) -> torch.dtype:
+    return _TYPES.get(arithmetic.precision, torch.float32)

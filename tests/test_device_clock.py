@@ -1,0 +1,274 @@
+"""Times of a CUDA device, against a stand-in whose answers are known, and what they lead to."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from paceline import recipe
+from paceline.machine.probe import used_handles
+from paceline.machine.tuning import exact_environment
+from paceline.order import WorkerOrder
+from paceline.record.events import read_events
+from paceline.record.schema import RunDirectory
+from paceline.report.answers import answers
+from paceline.report.own.run import read_run
+from paceline.settings import LogSettings
+from paceline.task_finder import find_task
+from paceline.tasks.contract import Task
+from paceline.train.attempt import Attempt
+from paceline.train.input import Input
+from paceline.train.measure import device_clock
+from paceline.train.measure.device_clock import DeviceMarks, DeviceStep, total_phases
+from paceline.train.measure.probes import find_place
+from paceline.train.measure.recorder import Recorder, SettledPhases
+from paceline.train.state import Progress
+from paceline.train.step import Measures, StepResult, plan_step
+from paceline.world import World, settle_this_process
+from tests.stored_runs import StoredRun
+from tests.test_input import SlowReading
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@dataclass
+class StandInDevice:
+    """Does what was queued in order, beside a host that has a clock of its own."""
+
+    now: float = 0.0
+    """Of the host."""
+    free_at: float = 0.0
+    """When the device has done everything that is queued."""
+
+    def work(self, seconds: float) -> None:
+        self.free_at = max(self.free_at, self.now) + seconds
+
+    def new_event(self) -> "StandInEvent":
+        return StandInEvent(self)
+
+    def marks(self) -> DeviceMarks:
+        return DeviceMarks(CPU, self.new_event)
+
+
+@dataclass
+class StandInEvent:
+    device: StandInDevice
+    passed_at: float = field(default=-1.0)
+
+    def record(self) -> None:
+        self.passed_at = max(self.device.free_at, self.device.now)
+
+    def synchronize(self) -> None:
+        self.device.now = max(self.device.now, self.passed_at)
+
+    def elapsed_time(self, later: "StandInEvent") -> float:
+        return 1e3 * (later.passed_at - self.passed_at)
+
+
+def queue_step(device: StandInDevice, marks: DeviceMarks, compute: float, network: float) -> None:
+    """As the step queues it: two buckets, then the wait for the others, then the update."""
+    marks.mark("begin")
+    device.work(compute / 2)
+    marks.mark("ready")
+    device.work(compute / 2)
+    marks.mark("ready")
+    device.work(network)
+    marks.mark("reduced")
+    device.work(0.01)
+    marks.end_step()
+
+
+def test_a_host_that_runs_far_ahead_does_not_blur_the_steps_of_the_device() -> None:
+    device = StandInDevice()
+    marks = device.marks()
+    marks.restart()
+    for step in range(10):
+        device.now += 0.001  # a millisecond to queue what takes the device a fifth of a second
+        queue_step(device, marks, compute=0.9 if step == 6 else 0.15, network=0.04)
+    steps = marks.take_steps()
+    usual, slow = pytest.approx(0.2), pytest.approx(0.95)
+    assert [step.seconds for step in steps[1:]] == [slow if n == 6 else usual for n in range(1, 10)]
+    assert steps[0].seconds == pytest.approx(0.201)  # the device had to wait for its first work
+    assert steps[6].phases == pytest.approx({"compute": 0.9, "network": 0.04, "optimizer": 0.01})
+    assert sum(step.seconds for step in steps) == pytest.approx(device.now), "they add up"
+    assert total_phases(steps)["compute"] == pytest.approx(9 * 0.15 + 0.9)
+    assert marks.take_steps() == []
+
+
+def test_a_device_that_waits_for_its_host_waited_for_input_as_far_as_the_host_did() -> None:
+    device = StandInDevice()
+    marks = device.marks()
+    marks.restart()
+    for _ in range(3):
+        device.now = max(device.now, device.free_at) + 0.3  # the host reads when the device is idle
+        queue_step(device, marks, compute=0.1, network=0.0)
+    step = marks.take_steps()[-1]
+    assert step.seconds == pytest.approx(0.41)
+    beside = step.beside({"input": 0.25, "compute": 0.001})
+    assert beside["input"] == pytest.approx(0.25)
+    assert beside["unexplained"] == pytest.approx(0.05)
+    assert sum(beside.values()) == pytest.approx(step.seconds)
+    assert step.beside({"input": 9.0})["input"] == pytest.approx(0.3), "not more than it was idle"
+
+
+def test_what_comes_between_steps_belongs_to_none() -> None:
+    device = StandInDevice()
+    marks = device.marks()
+    marks.restart()
+    queue_step(device, marks, compute=0.1, network=0.0)
+    device.now = device.free_at + 60.0  # an evaluation
+    marks.restart()
+    queue_step(device, marks, compute=0.1, network=0.0)
+    assert [step.seconds for step in marks.take_steps()] == pytest.approx([0.11, 0.11])
+
+
+def test_on_a_processor_nothing_is_marked() -> None:
+    marks = DeviceMarks(CPU)
+    marks.restart()
+    marks.mark("begin")
+    marks.end_step()
+    assert marks.take_steps() == []
+
+
+# ---- the record
+
+
+def written(folder: Path, device_steps: list[DeviceStep]) -> dict[str, Any]:
+    """The event of ten steps that the host queued in no time."""
+    run = RunDirectory(folder / "run")
+    recorder = Recorder(run, LogSettings(), World(0, 1, CPU), "image", {})
+    recorder.begin(0, 0, 0.0, {})
+    for step in range(1, 11):
+        recorder.add_step(step, 0.1, StepResult(torch.tensor(2.0), None, 32))
+    assert [loss for _, _, loss in recorder.read_losses()] == [2.0] * 10
+    recorder.write_steps(10, 0.1, Measures(device_steps=device_steps))
+    recorder.end(10, "finished")
+    (event,) = [e for e in read_events(run.rank_events(0)) if e["kind"] == "steps"]
+    return event
+
+
+def test_step_times_and_the_slowest_step_are_the_devices(tmp_path: Path) -> None:
+    usual = DeviceStep(0.2, {"compute": 0.15, "network": 0.04, "optimizer": 0.01})
+    slow = DeviceStep(0.95, {"compute": 0.9, "network": 0.04, "optimizer": 0.01})
+    event = written(tmp_path, [usual] * 6 + [slow] + [usual] * 3)
+    assert event["step_seconds"] == [0.2] * 6 + [0.95] + [0.2] * 3
+    assert event["slowest_step"]["step"] == 7
+    assert event["slowest_step"]["phases"] == pytest.approx(slow.phases, abs=1e-6)
+
+
+def test_without_a_device_the_hosts_clock_is_right(tmp_path: Path) -> None:
+    event = written(tmp_path, [])
+    assert len(event["step_seconds"]) == 10
+    assert max(event["step_seconds"]) < 1
+    assert event["slowest_step"]["seconds"] == max(event["step_seconds"])
+
+
+def test_the_read_that_waits_for_the_device_is_booked_to_a_phase(
+    tmp_path: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a hang there has the patience of a step, not that of what nobody measures."""
+    settings = [f"data={pictures}", "batch.global=16", "batch.micro=8", "steps=2"]
+    loaded = recipe.load("cifar10-tiny", [*settings, "evaluate.every_steps=null"])
+    task = find_task(loaded.workload).open(loaded, CPU)
+    attempt = Attempt(loaded, RunDirectory(tmp_path / "run"), task, World(0, 1, CPU))
+    phases: list[str] = []
+
+    def read(scalars: Any) -> list[float]:
+        phases.append(attempt.recorder.clock.now[0])
+        return device_clock.read_numbers(scalars)
+
+    monkeypatch.setattr("paceline.train.measure.recorder.read_numbers", read)
+    assert attempt.live(WorkerOrder(), lambda: False) == "finished"
+    assert phases == ["compute"]
+
+
+# ---- the loader's judgement
+
+
+def judged(settled_input_seconds: float, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Ten intervals of ten steps on a device, a second each; how long of it was input."""
+    monkeypatch.setattr("paceline.train.input._CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("paceline.train.input.cores_of_process", lambda: 8)
+    notes: list[dict[str, Any]] = []
+    world, settled = World(0, 1, CUDA), SettledPhases()
+    task = cast(Task, SlowReading(asked_workers=0))
+    source = Input(task, world, settled, lambda kind, **f: notes.append({"kind": kind, **f}))
+    source.start(Progress(), 100)
+    for step in range(1, 101):
+        plan = plan_step(task, step - 1, world)
+        if step % 10 == 0:
+            compute = 1.0 - settled_input_seconds
+            settled.add({"input": settled_input_seconds, "compute": compute, "evaluate": 3.0})
+        source.after_step(step, plan, is_settled=step % 10 == 0)
+    return notes
+
+
+def test_a_host_that_waits_ahead_of_its_device_is_no_input_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    notes = judged(0.0, monkeypatch)
+    assert not [note for note in notes if note["kind"] == "warning"]
+
+
+def test_a_device_that_waits_for_input_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = judged(0.5, monkeypatch)
+    warnings = [note["text"] for note in notes if note["kind"] == "warning"]
+    assert len(warnings) == 1
+    # 10 steps of 4 samples a second, half of it waiting: the model could take 80.
+    assert "the model could take 80 images/s, the loader gives 40" in warnings[0]
+    assert "50 % of the time" in warnings[0]
+
+
+# ---- probes, traffic, exactness
+
+
+class Driver:
+    """Four devices, as NVIDIA's library tells them."""
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 4
+
+    def nvmlDeviceGetHandleByIndex(self, number: int) -> Any:  # noqa: N802
+        return SimpleNamespace(number=number)
+
+    def nvmlDeviceGetUUID(self, handle: Any) -> str:  # noqa: N802
+        return f"GPU-0000000{handle.number}-aaaa-bbbb-cccc-dddddddddddd"
+
+
+def test_only_the_devices_that_the_run_uses_are_probed() -> None:
+    uuids = [f"0000000{n}-aaaa-bbbb-cccc-dddddddddddd" for n in (1, 3)]
+    assert [handle.number for handle in used_handles(Driver(), uuids)] == [1, 3]
+    assert len(used_handles(Driver(), ["of a part of a split card"])) == 4
+
+
+def test_a_run_on_the_processor_uses_no_device() -> None:
+    assert find_place(World(0, 1, CPU)).device_uuids == ()
+
+
+def test_devices_of_one_host_exchange_nothing_over_a_network(tmp_path: Path) -> None:
+    phases = [{"compute": 0.1, "network": 0.01}] * 2
+    run = StoredRun(tmp_path / "a", phases, begin_facts={"device": "cuda:0"})
+    run.begin()
+    run.probe(seconds=1.0, num_steps=0, sent=0.0)
+    run.train(100)
+    run.probe(seconds=11.0, num_steps=100, sent=300.0)
+    traffic = {answer.key: answer for answer in answers(read_run(run.path))}["traffic"]
+    assert traffic.sentence.startswith("Inside one host: not on a network.")
+    assert "loopback" not in traffic.sentence and "ring" not in traffic.sentence
+    assert "predicted_bytes_per_step" not in traffic.figures
+
+
+def test_deterministic_asks_cuda_for_operations_that_repeat_themselves() -> None:
+    assert exact_environment(False) == {}
+    assert exact_environment(True) == {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    try:
+        settle_this_process(deterministic=True)
+        assert not torch.backends.cudnn.benchmark
+        assert torch.backends.cudnn.deterministic
+        assert not torch.are_deterministic_algorithms_enabled(), "a processor needs none of it"
+    finally:
+        settle_this_process()
+    assert torch.backends.cudnn.benchmark
