@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from paceline.machine.cores import num_cores
 from paceline.machine.interfaces import interface_used, link_bits_per_second
 from paceline.machine.probe import (
     HostProbe,
@@ -30,7 +33,7 @@ from paceline.record.writer import EventFile
 from paceline.tasks.cifar10.resnet import CifarResNet
 from paceline.train.measure.device_clock import settle
 from paceline.train.measure.flops import count_flops, measure_peak
-from paceline.train.measure.probes import ProbeThread, file_name
+from paceline.train.measure.probes import ProbeThread, file_name, other_cores
 from tests.conftest import CommandLine
 
 CPU = torch.device("cpu")
@@ -329,3 +332,28 @@ def test_scoring_training_data_can_be_left_out(paceline: CommandLine) -> None:
     assert result.returncode == 0, result.stderr
     scores = of_kind(paceline.cwd / "runs" / "a", "score")
     assert [score["split"] for score in scores] == ["validation"]
+
+
+def test_load_of_other_programs_is_what_the_run_did_not_use() -> None:
+    assert other_cores(cpu_share=1.0, seconds=2.0, own_seconds=1.0, num_cores=2) == 1.5
+    assert other_cores(cpu_share=0.5, seconds=2.0, own_seconds=2.0, num_cores=2) == 0.0
+    assert other_cores(cpu_share=0.4, seconds=2.0, own_seconds=2.0, num_cores=2) == 0.0
+
+
+def test_a_run_says_in_its_first_seconds_that_other_programs_use_the_cores(
+    paceline: CommandLine,
+) -> None:
+    busy = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(num_cores())
+    ]
+    try:
+        result = paceline.train(
+            "runs/a", "steps=100", "log.probe_seconds=1", "evaluate.every_steps=null", procs=1
+        )
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert result.returncode == 0, result.stderr
+    assert "other programs use about" in result.stderr
+    assert result.stderr.count("other programs use") == 1

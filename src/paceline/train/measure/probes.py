@@ -3,6 +3,7 @@
 Measuring must never hurt training: whatever goes wrong here is said once and then let be.
 """
 
+import os
 import re
 import threading
 import time
@@ -10,12 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
+
 from paceline.machine.cores import core_numbers
 from paceline.machine.interfaces import interface_used
 from paceline.machine.probe import HostProbe, host_names, this_machine, this_place
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
 from paceline.world import World, device_uuid
+
+_MUCH = 0.25
+"""Of the cores: what others take beyond that is felt in every step."""
+_LEAST_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,8 @@ class Place:
     is_first_of_host: bool
     device_uuids: tuple[str, ...] = ()
     """Of the CUDA devices that processes of this host use."""
+    shares_machine: bool = False
+    """With another host of the world: then not all of the run's processes can be seen."""
 
     def facts(self) -> dict[str, Any]:
         """`machine` and `cores` tell what else on the machine belongs to the run: hosts that are
@@ -52,7 +61,50 @@ def find_place(world: World) -> Place:
         interface=interface_used(len(names)),
         is_first_of_host=places.index(mine) == world.rank,
         device_uuids=tuple(str(uuid) for place, uuid in told if uuid and place == mine),
+        shares_machine=len({p for p in places if p.endswith(mine.partition(" ")[2])}) > 1,
     )
+
+
+class OtherLoad:
+    """What other programs take of the cores, as far as the host's counters and the processes of
+    this run tell. Looked at once, in the first seconds of training."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._own_seconds = _cpu_seconds_of_run()
+
+    def in_words(self, probe: dict[str, Any], num_cores: int) -> str | None:
+        """`probe`: what the host did since this was made. None where others take little."""
+        own_seconds = _cpu_seconds_of_run() - self._own_seconds
+        others = other_cores(probe["cpu_share"], probe["seconds"], own_seconds, num_cores)
+        if others < _MUCH * num_cores:
+            return None
+        return (
+            f"other programs use about {others:.1f} of the {num_cores} cores of {self._host}: "
+            "steps take longer, and how long depends on them"
+        )
+
+
+def other_cores(cpu_share: float, seconds: float, own_seconds: float, num_cores: int) -> float:
+    """How many cores programs that are not of this run keep busy."""
+    return max(cpu_share * num_cores - own_seconds / max(seconds, 1e-9), 0.0)
+
+
+def _cpu_seconds_of_run() -> float:
+    """Of this process, its siblings and who started them: all of the run on this host."""
+    try:
+        parent = psutil.Process(os.getppid())
+        family = [parent, *parent.children(recursive=True)]
+    except psutil.Error:
+        family = [psutil.Process()]
+    total = 0.0
+    for process in family:
+        try:
+            times = process.cpu_times()
+        except psutil.Error:  # it has ended meanwhile
+            continue
+        total += times.user + times.system
+    return total
 
 
 class ProbeThread:
@@ -65,9 +117,10 @@ class ProbeThread:
         seconds: float,
         step: Callable[[], int],
         warn: Callable[[str], None],
+        other_load: OtherLoad | None = None,
     ) -> None:
         self._probe, self._events, self._seconds = probe, events, seconds
-        self._step, self._warn = step, warn
+        self._step, self._warn, self._other_load = step, warn, other_load
         self._over = threading.Event()
         self._failed = False
         self.cpu_seconds = 0.0
@@ -83,10 +136,21 @@ class ProbeThread:
 
     def _look(self) -> None:
         try:
-            self._events.write("probe", step=self._step(), **self._probe.look())
+            seen = self._probe.look()
+            self._events.write("probe", step=self._step(), **seen)
+            self._tell_other_load(seen)
         except Exception as error:
             self._failed = True
             self._warn(f"the host is no longer probed: {error!r}")
+
+    def _tell_other_load(self, seen: dict[str, Any]) -> None:
+        """Once, after the first second or more of training."""
+        if self._other_load is None or seen["seconds"] < _LEAST_SECONDS:
+            return
+        text = self._other_load.in_words(seen, len(core_numbers()))
+        self._other_load = None
+        if text is not None:
+            self._warn(text)
 
     def stop(self) -> None:
         self._over.set()
@@ -114,7 +178,8 @@ def start_probes(
     try:
         events = EventFile(run.host_events(file_name(place.host)), attempt)
         probe = HostProbe(place.host, place.interface, place.device_uuids)
-        return ProbeThread(probe, events, seconds, step, warn)
+        other_load = None if place.shares_machine else OtherLoad(place.host)
+        return ProbeThread(probe, events, seconds, step, warn, other_load)
     except Exception as error:
         warn(f"the host is not probed: {error!r}")
         return None
