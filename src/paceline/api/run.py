@@ -97,7 +97,14 @@ class Run:
 
     def evaluate(self, split: str = "validation", which: str | int = "best") -> Scores:
         """Scores of a checkpoint, by a process of its own; they are recorded in the run."""
-        words = ["-m", "paceline.train.measure.evaluator", str(self.path), str(which), split]
+        words = [
+            "-m",
+            "paceline.train.measure.evaluator",
+            str(self.path),
+            str(which),
+            split,
+            "json",
+        ]
         done = subprocess.run(
             [sys.executable, *words],
             env={**os.environ, **speed_environment(1)},
