@@ -338,7 +338,7 @@ def test_a_run_begins_with_the_weights_of_another_run(command: CommandLine, whol
     settings = [f"model.start_from={whole}", "schedule.rate=1e-9", "steps=1"]
     result = train(command, "runs/tuned", *settings, procs=1)
     assert result.returncode == 0, result.stderr
-    assert f"begins with the weights of {whole}" in result.stderr
+    assert f"begins with the weights of {command.cwd / whole}" in result.stderr
     before, after = (
         load_weights(command.cwd / run, which).tensors
         for run, which in ((whole, "best"), ("runs/tuned", "newest"))
