@@ -16,11 +16,14 @@ from tests.conftest import CommandLine
 from tests.own_tasks import write_project
 
 
-@pytest.fixture
-def user(tmp_path: Path) -> CommandLine:
-    """In the user's project; no data of ours is near."""
-    write_project(tmp_path)
-    return CommandLine(tmp_path, tmp_path / "no-data")
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
+    """In the user's project, with a run of two processes, runs/2; no data of ours is near."""
+    folder = tmp_path_factory.mktemp("user")
+    write_project(folder)
+    user = CommandLine(folder, folder / "no-data")
+    train(user, "runs/2", "--procs", "2")
+    return user
 
 
 def train(user: CommandLine, run: str, *words: str) -> None:
@@ -36,8 +39,7 @@ def notes_of(user: CommandLine, run: str) -> list[str]:
 def test_one_and_two_processes_have_the_same_losses_and_scores(user: CommandLine) -> None:
     """Batch norm's running averages agree too, or the scores would not; and nothing depends on
     lambdas, threads or processes."""
-    for procs in ("1", "2"):
-        train(user, f"runs/{procs}", "--procs", procs)
+    train(user, "runs/1", "--procs", "1")
     assert user.losses("runs/2") == pytest.approx(user.losses("runs/1"), rel=1e-5)
     one, two = (user.table(f"runs/{procs}")[-1] for procs in (1, 2))
     for name in ("validation_top1", "validation_loss", "train_loss"):
@@ -45,9 +47,12 @@ def test_one_and_two_processes_have_the_same_losses_and_scores(user: CommandLine
 
 
 def test_killed_and_resumed_it_ends_bit_for_bit_the_same_and_a_change_of_code_is_noted(
-    user: CommandLine,
+    user: CommandLine, tmp_path: Path
 ) -> None:
-    train(user, "runs/whole", "--procs", "2")
+    whole = user.weights("runs/2"), user.table("runs/2")[-1]["loss"]
+    assert notes_of(user, "runs/2") == []
+    write_project(tmp_path)
+    user = CommandLine(tmp_path, tmp_path)
     process = user.start("train", "blobs.yaml", "--run", "runs/cut", "--procs", "2")
     while not list((user.cwd / "runs/cut/checkpoints").glob("step-*")):
         assert process.poll() is None
@@ -57,12 +62,10 @@ def test_killed_and_resumed_it_ends_bit_for_bit_the_same_and_a_change_of_code_is
     with (user.cwd / "blobs/task.py").open("a", encoding="utf-8") as file:
         file.write("# a remark\n")
     train(user, "runs/cut", "--procs", "2")
-    assert user.weights("runs/cut") == user.weights("runs/whole")
-    assert user.table("runs/cut")[-1]["loss"] == user.table("runs/whole")[-1]["loss"]
+    assert (user.weights("runs/cut"), user.table("runs/cut")[-1]["loss"]) == whole
     changed = "the code of your task has changed since the last attempt: blobs/task.py"
     assert changed in notes_of(user, "runs/cut")
     assert changed in user("report", "runs/cut").stdout
-    assert notes_of(user, "runs/whole") == []
 
 
 def test_every_verb_works_on_it(user: CommandLine) -> None:
@@ -70,20 +73,19 @@ def test_every_verb_works_on_it(user: CommandLine) -> None:
     assert shown.returncode == 0, shown.stderr
     assert "width: 5" in shown.stdout and "# size of the hidden layer" in shown.stdout
     assert "(43)" in shown.stdout  # parameters
-    train(user, "runs/a", "--procs", "2")
     elsewhere = CommandLine(user.cwd / "blobs", user.data)  # the code is found where it was
-    evaluated = elsewhere("evaluate", "../runs/a")
+    evaluated = elsewhere("evaluate", "../runs/2")
     assert json.loads(evaluated.stdout)["signature"] == "validation:30 samples"
-    report = user("report", "runs/a").stdout
+    report = user("report", "runs/2").stdout
     assert "blobs.task:Blobs" in report and "points/s" in report
     assert "300 samples for training (30 validation besides)" in report
-    told = json.loads(user("report", "runs/a", "--json", "-").stdout)
+    told = json.loads(user("report", "runs/2", "--json", "-").stdout)
     assert sum(told["phase_seconds"].values()) == pytest.approx(told["wall_seconds"], rel=0.02)
-    assert "validation_top1" in user("log", "runs/a").stdout
-    assert "blobs.task" in user("watch", "runs/a", "--once").stdout
+    assert "validation_top1" in user("log", "runs/2").stdout
+    assert "blobs.task" in user("watch", "runs/2", "--once").stdout
     script = user("launch", "slurm", "blobs.yaml", "--nodes", "2").stdout
     assert f"#SBATCH --chdir={user.cwd}" in script
-    other = user("train", "blobs.yaml", "width=4", "--run", "runs/a")
+    other = user("train", "blobs.yaml", "width=4", "--run", "runs/2")
     assert other.returncode == 2
     assert "width: 8 -> 4" in other.stderr  # a fixed setting of the user's
 

@@ -109,7 +109,7 @@ def test_code_is_sent_without_what_is_not_code(
     assert said.returncode == 0, said.stderr
     for number in range(4):
         code = lab.local_of(f"node{number}") / "sent/code"
-        assert (code / "src/paceline/launch/push.py").is_file()
+        assert (code / "src/paceline/hosts/push.py").is_file()
         assert (code / "pyproject.toml").is_file()
         assert "torch==" in (code / "constraints-of-sender.txt").read_text(encoding="ascii")
         assert not (code / ".git").exists() and not list(code.rglob("__pycache__"))
