@@ -5,9 +5,14 @@ from pathlib import Path
 import numpy as np
 
 SEGMENTS = {  # from (row, column) to (row, column), in a box of 0 to 1
-    "a": (0, 0, 0, 1), "b": (0, 1, 0.5, 1), "c": (0.5, 1, 1, 1), "d": (1, 0, 1, 1),
-    "e": (0.5, 0, 1, 0), "f": (0, 0, 0.5, 0), "g": (0.5, 0, 0.5, 1),
-}  # fmt: skip
+    "a": (0, 0, 0, 1),
+    "b": (0, 1, 0.5, 1),
+    "c": (0.5, 1, 1, 1),
+    "d": (1, 0, 1, 1),
+    "e": (0.5, 0, 1, 0),
+    "f": (0, 0, 0.5, 0),
+    "g": (0.5, 0, 0.5, 1),
+}
 DIGITS = ["abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "abcdefg", "abcdfg"]
 
 

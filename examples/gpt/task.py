@@ -96,9 +96,13 @@ def as_pieces(data: Path, text: str, num_pieces: int) -> tuple[np.ndarray, list[
 
     learned = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        input=str(data), model_writer=learned, vocab_size=num_pieces, model_type="bpe",
-        hard_vocab_limit=False, minloglevel=2,
-    )  # fmt: skip
+        input=str(data),
+        model_writer=learned,
+        vocab_size=num_pieces,
+        model_type="bpe",
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
     model = sentencepiece.SentencePieceProcessor(model_proto=learned.getvalue())
     vocabulary = [model.id_to_piece(number) for number in range(len(model))]
     return np.array(model.encode(text)), vocabulary
