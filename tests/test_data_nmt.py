@@ -598,7 +598,7 @@ def start(directory: Path, die_at: str, num_pairs: int) -> "subprocess.Popen[byt
 def test_killed_at_any_step_it_goes_on_and_ends_with_the_same_bytes(
     stand_in: Path, tmp_path: Path
 ) -> None:
-    for step in ("composing", "unpacking", "learning", "encoding", "shuffling"):
+    for step in ("composing", "learning", "encoding", "shuffling"):
         assert start(tmp_path, step, NUM_PAIRS).wait() == -signal.SIGKILL
         assert not (tmp_path / "nmt").exists()
     said: list[str] = []

@@ -172,7 +172,7 @@ def test_the_users_code_is_found_where_it_is_the_same(probe: Probe, tmp_path: Pa
     (tmp_path / "task.py").write_text("x = 1\n", encoding="ascii")
     known = hashlib.sha256(b"x = 1\n").hexdigest()[:16]
     project = {"root": str(tmp_path), "name": "mine", "files": {"task.py": known}}
-    question = {"data": None, "data_home": None, "import_torch": False}
+    question = {"data": None, "data_home": None, "torch_trial": None}
     found = probe.ask("facts", **question, project=project)
     assert found["project"] == {"path": str(tmp_path), "different": []}
     (tmp_path / "task.py").write_text("x = 2\n", encoding="ascii")

@@ -74,7 +74,7 @@ def test_every_verb_works_on_it(user: CommandLine) -> None:
     assert "width: 5" in shown.stdout and "# size of the hidden layer" in shown.stdout
     assert "(43)" in shown.stdout  # parameters
     elsewhere = CommandLine(user.cwd / "blobs", user.data)  # the code is found where it was
-    evaluated = elsewhere("evaluate", "../runs/2")
+    evaluated = elsewhere("evaluate", "../runs/2", "--json")
     assert json.loads(evaluated.stdout)["signature"] == "validation:30 samples"
     report = user("report", "runs/2").stdout
     assert "blobs.task:Blobs" in report and "points/s" in report

@@ -211,6 +211,14 @@ def test_a_loss_scale_that_settles_is_no_warning(tmp_path: Path, scales: list[fl
     assert with_scales(tmp_path / "a", scales) == []
 
 
+def test_the_report_says_whose_clock_timed_the_steps(tmp_path: Path) -> None:
+    for number, (capability, clock) in enumerate([("8.0", "device stamps"), (None, "a clock")]):
+        run = cuda_run(tmp_path / str(number), capability)
+        run.train(50)
+        times = read_run(run.path).step_times
+        assert times is not None and clock in times.how
+
+
 def test_attempts_in_different_precisions_are_told(tmp_path: Path) -> None:
     run = cuda_run(tmp_path / "a", "8.0", precision="bf16")
     run.train(50)

@@ -94,8 +94,13 @@ def _let_psutil_tell_what_a_mac_does() -> None:
     times = collections.namedtuple("times", ["user", "nice", "system", "idle"])
     linux_times = psutil.cpu_times
 
-    def cpu_times() -> Any:
-        return times(*(getattr(linux_times(), name) for name in times._fields))
+    def of_mac(found: Any) -> Any:
+        return times(*(getattr(found, name) for name in times._fields))
+
+    def cpu_times(percpu: bool = False) -> Any:
+        return (
+            [of_mac(each) for each in linux_times(percpu=True)] if percpu else of_mac(linux_times())
+        )
 
     setattr(psutil, "cpu_times", cpu_times)  # noqa: B010
     for name in ("net_if_addrs", "net_if_stats", "net_io_counters"):

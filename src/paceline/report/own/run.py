@@ -80,7 +80,11 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         attempts=story.attempts,
         num_steps=int(long.kept.total("num_steps")),
         num_units=long.kept.total("num_units"),
-        step_times=step_times(long.kept, _slowest_events(records[0], long)),
+        step_times=step_times(
+            long.kept,
+            _slowest_events(records[0], long),
+            is_by_device="compute_capability" in begin,  # version 0.1.0 timed the host there too
+        ),
         rows=long.kept,
         world=world,
         learning=_learning(run, story, long.kept, begin),

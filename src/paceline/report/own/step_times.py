@@ -11,7 +11,13 @@ _LEAST_EXTRA = 0.2
 """Of a usual step: less than that names no phase."""
 
 
-def step_times(rows: StepColumns, slowest: list[Event]) -> StepTimes | None:
+_HOST_CLOCK = "a clock around every step of the first process"
+_DEVICE_EVENTS = "events that the first process's device stamps at the end of every step"
+
+
+def step_times(
+    rows: StepColumns, slowest: list[Event], is_by_device: bool = False
+) -> StepTimes | None:
     seconds = rows.step_seconds
     if not len(seconds):
         return None
@@ -27,8 +33,8 @@ def step_times(rows: StepColumns, slowest: list[Event]) -> StepTimes | None:
         num_timings=len(seconds),
         units_per_second=rows.total("num_units") / total,
         slowest=_slowest(rows, slowest),
-        how="a clock around every step of the first process, without the evaluations and saves "
-        "between steps",
+        how=f"{_DEVICE_EVENTS if is_by_device else _HOST_CLOCK}; evaluations and saves between "
+        "steps are not in it",
     )
 
 
