@@ -161,3 +161,10 @@ def test_the_docs_list_no_setting_that_does_not_exist() -> None:
     known = {name for task in task_names() for group in names_of(task) for name in group}
     known |= {f"{name.rpartition('.')[0]}.*" for name in known}
     assert documented("What stays") | documented("What may change") <= known
+
+
+def test_a_run_that_has_steps_but_no_checkpoint_has_no_rate_to_compare() -> None:
+    """It begins again at step 0, which is no step that has a rate."""
+    schedule = ScheduleSettings(policy="fixed", rate=0.1, warmup_steps=0)
+    plan = RatePlan(schedule, 100)
+    assert rate_change_in_words(plan, RatePlan(schedule, 200), 0) is None

@@ -78,7 +78,7 @@ def test_a_notebook_trains_shows_the_report_and_compares(
     assert "blobs.task:Blobs, finished at step 40 of 40" in outputs(kernel, 3, "text")
     assert outputs(kernel, 4, "text") == "40 True\n"
     assert "'top1'" in outputs(kernel, 5, "text") and "BatchNorm1d" in outputs(kernel, 5, "text")
-    assert "training proper" in outputs(kernel, 6, "text")
+    assert ": training " in outputs(kernel, 6, "text")
     assert "runs/a against runs/b" in outputs(kernel, 7, "text/html")
     assert "cannot import it" in outputs(kernel, 8, "text")
 

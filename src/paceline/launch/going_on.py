@@ -170,8 +170,10 @@ def rate_change_in_words(
     old: RatePlan, new: RatePlan, step: int, recorded: float | None = None
 ) -> str | None:
     """None where the rates to come are those that were planned, or where nothing was trained."""
+    if not 0 < step < new.steps:
+        return None
     before = old.at(step) if recorded is None else recorded
-    if not 0 < step < new.steps or not _differs(old, new, step, before):
+    if not _differs(old, new, step, before):
         return None
     after = new.at(step + 1)
     natural = new.at(step + 1) - new.at(step)  # how far this plan moves in a step anyway

@@ -24,6 +24,7 @@ _ECHO_SECONDS = 1.5
 """The neighbours of a process that failed fail too; who was first is known a little later."""
 _STACK_SECONDS = 2.0
 _SETTLED_SECONDS = 3.0
+_FIRST_SAVE_SECONDS = 5.0
 _STEPPING = (INPUT, COMPUTE, NETWORK, OPTIMIZER)
 
 
@@ -83,6 +84,7 @@ class Round:
         self.fleet, self.stop, self.job = mission.fleet, mission.stop, mission.job
         self.number = number
         self._told_to_stop = False
+        self._stop_asked_at: float | None = None
         self._rejoining = ""
         self._slowest_step_seconds = 0.0
         self._last_step = (0, time.monotonic())
@@ -224,7 +226,7 @@ class Round:
             return Outcome("stopped")
         self._have_joined |= all(_has_joined(link) for link in self.members)
         if not self._have_joined:
-            return Outcome("stopped") if self.stop.asked is not None else self._judge_joining()
+            return self._judge_joining() if self.stop.asked is None else self._stop_joining()
         if self.stop.asked is not None and not self._told_to_stop:
             self._tell_to_stop()
         hang = find_hang(
@@ -245,6 +247,14 @@ class Round:
             self.mission.say(news)
         end = find_end_of_patience(stages, waited, join_seconds)
         return Outcome("fault", end.text, ("join", end.hosts)) if end else None
+
+    def _stop_joining(self) -> Outcome | None:
+        """They may have made their first steps without having told yet; those are saved. A host
+        finds its workers by their heartbeats, so it is asked again until they have come."""
+        self._stop_asked_at = self._stop_asked_at or time.monotonic()
+        self.fleet.ask(self.members, do="ask_stop")
+        is_over = time.monotonic() - self._stop_asked_at > _FIRST_SAVE_SECONDS
+        return Outcome("stopped") if is_over else None
 
     def _tell_to_stop(self) -> None:
         self._told_to_stop = True
