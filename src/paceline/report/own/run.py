@@ -21,6 +21,7 @@ from paceline.report.facts.facts import (
     Options,
     Saving,
     Score,
+    StepTimes,
     TrainingSet,
     World,
 )
@@ -38,6 +39,10 @@ from paceline.report.own.step_times import step_times
 _BYTES_OF_OTHER_RANKS = 8 << 20
 """Read of the files of all ranks but the first, in all; what is more is read in windows."""
 
+_HOW_WALL_TIME = (
+    "a steady clock in each process, which setting the time of day does not change; every moment "
+    "counts for exactly one phase; these are the figures of the first process"
+)
 _GUARD_WORDS = ("the loss diverged", "the loss is ")
 """How the warning begins with which training stops itself."""
 _SECTIONS = ("batch", "schedule", "evaluate", "checkpoint", "target", "input")
@@ -66,25 +71,16 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         num_parameters=begin.get("num_parameters"),
         loader_workers=_loader_workers(story, begin),
         loader_note=_loader_note(story),
-        warnings=[
-            *warnings_of(launcher, records, long, begin),
-            *arithmetic_warnings(long.kept, story.of_kind("begin")),
-            *damages,
-        ],
+        warnings=[*_warnings(launcher, records, long, begin), *damages],
         options=options or Options(),
         wall_seconds=story.wall_seconds,
-        wall_how="a steady clock in each process, which setting the time of day does not change; "
-        "every moment counts for exactly one phase; these are the figures of the first process",
+        wall_how=_HOW_WALL_TIME,
         booked=booked_by_purpose(story.phases),
         phases=story.phases,
         attempts=story.attempts,
         num_steps=int(long.kept.total("num_steps")),
         num_units=long.kept.total("num_units"),
-        step_times=step_times(
-            long.kept,
-            _slowest_events(records[0], long),
-            is_by_device="compute_capability" in begin,  # version 0.1.0 timed the host there too
-        ),
+        step_times=_step_times(records[0], long, begin),
         rows=long.kept,
         world=world,
         learning=_learning(run, story, long.kept, begin),
@@ -95,6 +91,18 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         saving=_saving(settings, story, newest, long.kept),
         verdict=judge(times, int(long.kept.total("num_steps"))),
     )
+
+
+def _warnings(
+    launcher: list[Event], records: list[RankRecord], long: LongStory, begin: dict[str, Any]
+) -> list[str]:
+    of_arithmetic = arithmetic_warnings(long.kept, long.story.of_kind("begin"))
+    return [*warnings_of(launcher, records, long, begin), *of_arithmetic]
+
+
+def _step_times(first: RankRecord, long: LongStory, begin: dict[str, Any]) -> StepTimes | None:
+    by_device = "compute_capability" in begin  # version 0.1.0 timed the host there too
+    return step_times(long.kept, _slowest_events(first, long), is_by_device=by_device)
 
 
 def _world(
