@@ -60,11 +60,11 @@ def test_the_checkpoint_frequency_really_changes_what_is_saved(paceline: Command
 
 
 def test_test_pictures_are_scored_only_when_asked_for(trained: CommandLine) -> None:
-    assert "test top1" not in trained("report", "runs/a").stdout
+    assert "test top-1" not in trained("report", "runs/a").stdout
     result = trained("evaluate", "runs/a", "--split", "test", "--json")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["signature"].startswith("test:200 pictures")
-    assert "test top1" in trained("report", "runs/a").stdout
+    assert "test top-1" in trained("report", "runs/a").stdout
 
 
 def test_nothing_listens_beyond_this_machine_while_training(paceline: CommandLine) -> None:

@@ -178,15 +178,15 @@ def test_step_time_and_throughput_are_those_of_the_steps(finished: Writer) -> No
 
 def test_the_last_and_the_best_score_are_told_apart(finished: Writer) -> None:
     text = finished.text()
-    assert "scores: validation top1 0.5000, loss 1.2500 at step 30 [validation:200" in text
-    assert "  best by top1: 0.6000 at step 20" in text
+    assert "scores: validation top-1 50.00 %, loss 1.2500 at step 30 [validation:200" in text
+    assert "  best by top1: 60.00 % at step 20" in text
 
 
 def test_scores_of_later_evaluations_are_shown(finished: Writer) -> None:
     events = EventFile(finished.run.evaluation_events, attempt=0)
     events.write("score", step=20, split="test", scores={"top1": 0.55}, signature="test:1")
     events.close()
-    assert "test top1 0.5500 at step 20 [test:1]" in finished.text()
+    assert "test top-1 55.00 % at step 20 [test:1]" in finished.text()
 
 
 def test_what_saving_cost_is_said_in_seconds_and_percent(finished: Writer) -> None:
@@ -357,7 +357,7 @@ def test_after_going_on_lost_work_is_a_phase_and_lost_scores_are_gone(killed: Wr
     assert "took 51.0 s in 2 attempts with 2 processes on cpu" in text
     rows = killed.phases()
     assert rows["restart"][1] == "10.0" and rows["compute"][1] == "24.0"
-    assert "best by top1: 0.5000 at step 20" in text and "0.9000" not in text
+    assert "best by top1: 50.00 % at step 20" in text and "90.00 %" not in text
     assert "wall time 51.0 s" in text
 
 

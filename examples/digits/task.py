@@ -24,18 +24,10 @@ class Digits(paceline.SampleTask):
 
     def build_model(self) -> nn.Module:
         w = self.settings.width
-        return nn.Sequential(
-            nn.Conv2d(1, w, 3, padding=1),
-            nn.BatchNorm2d(w),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(w, 2 * w, 3, padding=1),
-            nn.BatchNorm2d(2 * w),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(32 * w, 10),
-        )
+        first = [nn.Conv2d(1, w, 3, padding=1), nn.BatchNorm2d(w), nn.ReLU(), nn.MaxPool2d(2)]
+        second = [nn.Conv2d(w, 2 * w, 3, padding=1), nn.BatchNorm2d(2 * w), nn.ReLU()]
+        last = [nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32 * w, 10)]
+        return nn.Sequential(*first, *second, *last)
 
     def batch(self, samples, rng):
         pictures = self.pictures[samples]

@@ -7,11 +7,13 @@ pydantic, so that the command line answers at once.
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from paceline.tasks.contract import TaskKind
+    from paceline.units import Scale
 
 _ROOM = "paceline.tasks"
 
@@ -31,3 +33,8 @@ def find_task(name: str) -> "TaskKind":
     else:
         kind = importlib.import_module(f"{_ROOM}.{name}").KIND
     return kind
+
+
+def scales_of(task: object) -> "Mapping[str, Scale]":
+    """How the scores of a run are written, for readers: they never import a user's code."""
+    return find_task(str(task)).score_scales if task in task_names() else {}

@@ -7,7 +7,7 @@ never are markup.
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
 
@@ -19,9 +19,9 @@ from rich.text import Text
 
 from paceline.record.palette import PHASE_COLOURS
 from paceline.record.schema import PHASES
-from paceline.task_finder import find_task, task_names
+from paceline.task_finder import scales_of
 from paceline.terminal import averaged, bar, printable_line, sparkline
-from paceline.units import Scale, format_bytes, format_score_value, format_seconds, plural
+from paceline.units import format_bytes, format_score_value, format_seconds, plural
 from paceline.watch.live import RECENT_SECONDS, LiveRun, Record, ratio
 
 _MOST_ROWS = 16
@@ -168,7 +168,7 @@ def _curves(live: LiveRun, look: Look) -> list[list[Text]]:
 
 
 def _score_curves(live: LiveRun, look: Look) -> list[tuple[str, str, list[float]]]:
-    found, scales = [], _scales_of(live)
+    found, scales = [], scales_of(live.settings.get("workload"))
     for split in ("validation", "train"):
         scores = live.scores(split)
         for name in scores[-1]["scores"] if scores else ():
@@ -181,11 +181,6 @@ def _score_curves(live: LiveRun, look: Look) -> list[tuple[str, str, list[float]
                 title = scale.title if scale else name
                 found.append((printable_line(f"{split} {title}"), shown, values))
     return found
-
-
-def _scales_of(live: LiveRun) -> Mapping[str, Scale]:
-    task = str(live.settings.get("workload", ""))
-    return find_task(task).score_scales if task in task_names() else {}
 
 
 def _spark(values: list[float], room: int, look: Look) -> str:

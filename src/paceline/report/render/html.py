@@ -15,7 +15,8 @@ from paceline.report.facts.learning import series
 from paceline.report.render.curves import compared_loss, compared_score, plots_of
 from paceline.report.render.heading import heading
 from paceline.report.render.style import page, phase_class
-from paceline.units import count_of, format_count, format_seconds, plural
+from paceline.task_finder import scales_of
+from paceline.units import count_of, format_count, format_score_value, format_seconds, plural
 
 
 def render(facts: Facts) -> str:
@@ -114,7 +115,8 @@ def _tiles(facts: Facts) -> str:
     scores = series(facts.learning.scores, best_by)
     if len(scores):
         where = f"best {best_by}, step {scores.steps[scores.values.argmax()]:,.0f}"
-        tiles.append((where, f"{scores.values.max():.4g}"))
+        scale = scales_of(facts.settings.get("workload")).get(best_by)
+        tiles.append((where, format_score_value(float(scores.values.max()), scale)))
     if facts.num_parameters:
         tiles.append(("parameters", format_count(facts.num_parameters)))
     tiles.append(("held up by", facts.verdict.word))

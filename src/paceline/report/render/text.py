@@ -1,7 +1,7 @@
 """The report for a terminal."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from textwrap import wrap
 from typing import Any
 
@@ -11,7 +11,17 @@ from paceline.report.answers.answer import Answer
 from paceline.report.comparison import Comparison
 from paceline.report.facts.facts import Facts, Score
 from paceline.report.render.heading import heading
-from paceline.units import count_of, format_bytes, format_count, format_seconds, plural
+from paceline.task_finder import scales_of
+from paceline.units import (
+    Scale,
+    count_of,
+    format_bytes,
+    format_count,
+    format_score_value,
+    format_scores,
+    format_seconds,
+    plural,
+)
 
 _MOST_WARNINGS = 5
 _WIDTH = 98
@@ -115,18 +125,20 @@ def _verdict(found: list[Answer]) -> Iterator[str]:
 
 def _scores(facts: Facts) -> Iterator[str]:
     by, learning = facts.learning.best_by, facts.learning
+    scales = scales_of(facts.settings.get("workload"))
     if learning.scores:
-        yield f"scores: {_score_line(learning.scores[-1])}"
+        yield f"scores: {_score_line(learning.scores[-1], scales)}"
         best = max(learning.scores, key=lambda score: score.values.get(by, 0.0))
-        yield f"  best by {by}: {best.values.get(by, 0.0):.4f} at step {best.step:,}"
+        value = format_score_value(best.values.get(by, 0.0), scales.get(by))
+        yield f"  best by {by}: {value} at step {best.step:,}"
     if learning.train_scores:
-        yield f"  {_score_line(learning.train_scores[-1])}"
+        yield f"  {_score_line(learning.train_scores[-1], scales)}"
     for score in learning.evaluations:
-        yield f"  {_score_line(score)}"
+        yield f"  {_score_line(score, scales)}"
 
 
-def _score_line(score: Score) -> str:
-    values = ", ".join(f"{name} {value:.4f}" for name, value in score.values.items())
+def _score_line(score: Score, scales: Mapping[str, Scale]) -> str:
+    values = format_scores(score.values, scales)
     return f"{score.split} {values} at step {score.step:,} [{score.signature}]"
 
 
