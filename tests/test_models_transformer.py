@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
 from paceline.kernels import build, operation
-from paceline.models.attention import attend, attend_plainly
+from paceline.models.attention import MASKED_SCORE, attend, attend_plainly, mask_as
 from paceline.models.dropout import add_dropout, dropout, linear_relu_dropout, relu_dropout
 from paceline.models.loss import LossSums, smoothed_loss, smoothed_loss_plainly
 from paceline.models.packing import AttentionPlan, Packing
@@ -487,3 +487,10 @@ def test_sizes_are_known_without_torch() -> None:
         subprocess.run([sys.executable, "-c", code], env=dict(os.environ), check=False).returncode
         == 0
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_sentence_of_padding_alone_gives_numbers_in_every_precision(dtype: torch.dtype) -> None:
+    mask = mask_as(dtype, torch.full((1, 8), MASKED_SCORE))
+    assert mask.dtype is dtype and bool(mask.isfinite().all())
+    assert bool(torch.softmax(mask.float(), 1).isfinite().all())

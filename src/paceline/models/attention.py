@@ -45,10 +45,15 @@ def attend_plainly(
     parts = _gather(projected, key_value, blocks)
     query, key, value = (part.view(-1, blocks.num_heads, *part.shape[1:]) for part in parts)
     context = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=blocks.mask.to(query.dtype), dropout_p=dropout_rate
+        query, key, value, attn_mask=mask_as(query.dtype, blocks.mask), dropout_p=dropout_rate
     )
     rows = context.flatten(0, 2).index_select(0, blocks.context_back)
     return rows.view(-1, blocks.num_heads * rows.shape[1])
+
+
+def mask_as(dtype: torch.dtype, mask: Tensor) -> Tensor:
+    """In 16 bits the lowest number there is stands for `MASKED_SCORE`, which would be infinite."""
+    return mask.clamp(min=max(MASKED_SCORE, torch.finfo(dtype).min)).to(dtype)
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,8 @@ class Nmt(SampleTask):
         for group in batches.share(np.array_split(order, max(1, len(order) // 64))):
             batch = self.on_device(self._batch_of(pairs, group))
             result = network(batch.source, batch.target_in, batch.target_out)
-            sums += torch.tensor([float(result.nll_sum), result.num_tokens], dtype=torch.float64)
+            sums[0] += result.nll_sum
+            sums[1] += result.num_tokens
         nll_sum, num_tokens = batches.add_up(sums).tolist()
         return float(nll_sum / max(num_tokens, 1))
 
