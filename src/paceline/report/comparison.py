@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from paceline.report.answers.words import format_money, listed
+from paceline.report.answers.words import format_money, listed, score_value
 from paceline.report.differences import (
     in_words,
     is_same_machine,
@@ -14,7 +14,7 @@ from paceline.report.differences import (
     what_differs,
 )
 from paceline.report.facts.facts import Facts
-from paceline.report.facts.learning import series
+from paceline.report.facts.learning import best_of, series
 from paceline.report.facts.trend import Numbers, in_groups
 from paceline.report.facts.world_times import LOOP
 from paceline.report.speed import (
@@ -226,4 +226,4 @@ def _if_known(value: float, shown_as: Callable[[float], str]) -> str:
 def _best(facts: Facts) -> str:
     by = facts.learning.best_by
     scores = series(facts.learning.scores, by)
-    return f"{by} {scores.values.max():.4g}" if len(scores) else "-"
+    return f"{by} {score_value(facts, by, best_of(scores, facts.learning))}" if len(scores) else "-"

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from paceline.report.answers.cost import prices
-from paceline.report.answers.words import listed
+from paceline.report.answers.words import listed, score_value
 from paceline.report.differences import learns_otherwise
 from paceline.report.facts.busyness import utilisation
 from paceline.report.facts.facts import Facts
-from paceline.report.facts.learning import diverged, is_below_one_epoch, series
+from paceline.report.facts.learning import best_of, diverged, is_below_one_epoch, series
 from paceline.report.facts.trend import Numbers
 from paceline.report.speed import Speed, ratio_of, too_good
 from paceline.units import count_of, format_seconds, percent, plural
@@ -37,9 +37,12 @@ class Goal:
 
     name: str
     score: float
+    shown: str
+    """With its scale."""
+    lower_is_better: bool = False
 
     def __str__(self) -> str:
-        return f"{self.name} {self.score:.4g}"
+        return f"{self.name} {self.shown}"
 
 
 @dataclass(frozen=True)
@@ -74,14 +77,18 @@ def common_goal(runs: list[Facts]) -> Goal | None:
     curves = [series(facts.learning.scores, by) for facts in runs]
     if any(facts.learning.best_by != by for facts in runs) or not all(map(len, curves)):
         return None
-    return Goal(by, min(float(curve.values.max()) for curve in curves))
+    learning = runs[0].learning
+    reached = [best_of(curve, learning) for curve in curves]
+    worst = max(reached) if learning.lower_is_better else min(reached)
+    return Goal(by, worst, score_value(runs[0], by, worst), learning.lower_is_better)
 
 
 def spent_by(facts: Facts, goal: Goal | None) -> Spent:
     seconds = None
     if goal is not None:
         curve = series(facts.learning.scores, goal.name)
-        step = curve.steps[[int(np.argmax(curve.values >= goal.score))]]
+        sign = -1 if goal.lower_is_better else 1
+        step = curve.steps[[int(np.argmax(sign * curve.values >= sign * goal.score))]]
         seconds = float(seconds_to(facts, step)[0])
     return Spent(
         seconds_to_goal=seconds,
