@@ -223,7 +223,7 @@ def test_the_same_run_twice_is_not_explained_by_machines(tmp_path: Path) -> None
     one = stored_runs.one_of_a_pair(tmp_path / "one", 2)
     two = stored_runs.one_of_a_pair(tmp_path / "two", 2)
     text = " ".join(compare([read_run(one.path), read_run(two.path)]).sentences)
-    assert "trained 1.00 times as many images a second" in text
+    assert "trained as many images a second" in text
     assert "software and machines are the same, and so is the CPU time" in text
 
 

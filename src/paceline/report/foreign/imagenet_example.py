@@ -28,7 +28,10 @@ _METER = re.compile(rf"([A-Za-z][\w@]*)[ :=]+({_NUMBER})\s*\(\s*({_NUMBER})\s*\)
 _SUMMARY = re.compile(r"(?:^|\s)\*\s.{0,80}?\b(?:Acc|Prec)@1")
 _SUMMARY_VALUE = re.compile(rf"\b((?:Acc|Prec)@\d)\s+({_NUMBER})")
 _RATE = re.compile(rf"\b(?:lr|learning[ _]rate)\b\s*[:=]?\s*\[?\s*({_NUMBER})", re.IGNORECASE)
-_SETTING = re.compile(r"\b(epochs|workers|arch)='?([\w.+-]+)")
+_SETTING = re.compile(
+    r"\b(epochs|workers|arch|batch_size|world_size|multiprocessing_distributed|amp|fp16)"
+    r"='?([\w.+-]+)"
+)
 """In a printed `Namespace(...)` of the program's arguments."""
 _MODEL = re.compile(r"=> (?:creating|using pre-trained) model '(\w+)'")
 _DEVICE = re.compile(r"Use GPU: (\d+)")
@@ -227,15 +230,29 @@ class _Reader:
         run.step = max([run.step, *(c.last[0] for c in run.scores.values() if c.last)])
         if len(self._devices) > (run.world or 1):
             run.world, run.world_how = len(self._devices), "the devices that the log names"
+        self._count_world(run)
         run.config = dict(self._settings)
         run.num_parameters = _PARAMETERS.get(self._settings.get("arch", ""))
         epochs = self._settings.get("epochs", "")
         if epochs.isdecimal() and int(epochs) and run.steps_per_epoch:
             run.steps_wanted = int(epochs) * run.steps_per_epoch
             run.has_end = run.step >= run.steps_wanted
+        self._find_batch(run)
+
+    def _count_world(self, run: ForeignRun) -> None:
+        """`world_size` counts hosts where the program starts a process for each device."""
+        told = self._settings.get("world_size", "")
+        starts_more = self._settings.get("multiprocessing_distributed") == "True"
+        if told.isdecimal() and int(told) > (run.world or 0) and not starts_more:
+            run.world, run.world_how = int(told), "world_size in the printed arguments"
+
+    def _find_batch(self, run: ForeignRun) -> None:
         fitting = _batches_that_fit(NUM_TRAINING_PICTURES, run.steps_per_epoch)
         if self._num_test_batches is not None and not run.world:
             fitting &= _batches_that_fit(NUM_VALIDATION_PICTURES, self._num_test_batches)
+        size = self._settings.get("batch_size", "")
+        if len(fitting) > 1 and size.isdecimal():
+            fitting &= {int(size), int(size) * (run.world or 1)}
         if len(fitting) == 1:
             run.global_batch = fitting.pop()
             run.batch_how = (
