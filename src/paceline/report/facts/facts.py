@@ -176,6 +176,16 @@ class CheckpointCost:
 
 
 @dataclass(frozen=True)
+class SavedFiles:
+    """What a script saved last, in a form of its own."""
+
+    path: Path
+    step: int
+    num_bytes: int
+    num_files: int
+
+
+@dataclass(frozen=True)
 class Saving:
     """Checkpoints: what one holds and what saving cost, or what is said of them beforehand."""
 
@@ -183,6 +193,7 @@ class Saving:
     cost: CheckpointCost = field(default_factory=CheckpointCost)
     every_steps: int | None = None
     predicted_bytes: int | None = None
+    files: SavedFiles | None = None
 
 
 @dataclass(frozen=True)
@@ -388,6 +399,17 @@ class Facts:
     def is_own(self) -> bool:
         """Whether it is a run directory, which can be trained on and evaluated."""
         return self.tool == PACELINE
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether it is a run of a script that is not Paceline's."""
+        return "script" in self.settings
+
+    @property
+    def how_far(self) -> str:
+        """In words; how many steps a script wanted, nobody said."""
+        wanted = f" of {self.steps_wanted:,}" if self.steps_wanted is not None else ""
+        return f"at step {self.step:,}{wanted}"
 
     @property
     def unit(self) -> str:
