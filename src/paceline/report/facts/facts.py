@@ -341,6 +341,17 @@ class Doubt:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """A mistake of a script that was observed, with the evidence of this run."""
+
+    what: str
+    evidence: str
+    place: str
+    """`train.py:12`, or nothing where no line is to blame."""
+    change: str
+
+
+@dataclass(frozen=True)
 class Facts:
     run: Path
     tool: str = PACELINE
@@ -367,6 +378,7 @@ class Facts:
     """Threads of each process that read ahead, as many as it had in the end."""
     loader_note: str = ""
     warnings: list[str] = field(default_factory=list)
+    findings: tuple[Finding, ...] = ()
     options: Options = field(default_factory=Options)
 
     wall_seconds: float = 0.0
