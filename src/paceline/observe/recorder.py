@@ -147,8 +147,8 @@ class Recorder:
             file.close()
             return False
         self._file = file
-        now, started = time.perf_counter(), times.loop_started or times.since
-        began = time.time() - (now - started)
+        started = times.loop_started or times.since
+        began = _when(started)
         start_up = max(began - order.launched_at, 0.0)
         self._step_began = started
         told = facts.describe(self._observer, self._optimizer, self.place)
@@ -209,6 +209,7 @@ class Recorder:
         self._seconds_before = {}
         passed = sum(phases.values())
         fields: dict[str, Any] = {
+            "time": _when(observer.times.since),
             "step": self.step,
             "num_steps": line.num_steps,
             "phases": phases,
@@ -315,11 +316,14 @@ class Recorder:
                 self._write_waiting()
             self._close_line()
         self._write_waiting(is_last=True)
-        phases = {n: round(s, 6) for n, s in self._observer.times.finish().items()}
+        times = self._observer.times
+        phases = {n: round(s, 6) for n, s in times.finish().items()}
+        ended = _when(times.since)
         self._write_saves()
         self._write_scores()
         self._file.write(
             "end",
+            time=ended,
             step=self.step,
             reason=reason,
             seconds=round(sum(phases.values()), 6),
@@ -328,6 +332,11 @@ class Recorder:
             seen=self._observer.seen,
             unmeasured=list(self._unmeasured.values()),
         )
+
+
+def _when(moment: float) -> float:
+    """A moment of the steady clock in seconds since 1970."""
+    return time.time() - (time.perf_counter() - moment)
 
 
 def note_idle(order: Any, reason: str, seen: dict[str, int]) -> None:
