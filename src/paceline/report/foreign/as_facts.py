@@ -26,6 +26,7 @@ from paceline.report.facts.network import predicted_per_step, seconds_on_link
 from paceline.report.facts.trend import LEAST_POINTS, Points
 from paceline.report.facts.verdict import Verdict, judge_shares
 from paceline.report.foreign.imagenet_example import NUM_TRAINING_PICTURES
+from paceline.report.foreign.imagenet_example import TOOL as PICTURES
 from paceline.report.foreign.openseq2seq import schedule_of
 from paceline.report.foreign.run import Curve, ForeignRun
 from paceline.units import format_count
@@ -46,7 +47,9 @@ def as_facts(run: ForeignRun, options: Options) -> Facts:
         steps_wanted=run.steps_wanted,
         steps_per_line=run.print_every_steps or 1,
         printed=run.config,
+        begin={"unit": run.unit} if run.unit else {},
         num_parameters=run.num_parameters,
+        loader_workers=run.loader_workers,
         warnings=run.notes,
         options=options,
         wall_seconds=run.wall_seconds or _timed_seconds(run),
@@ -105,6 +108,7 @@ def _step_times(run: ForeignRun) -> StepTimes | None:
         timings=np.array(values),
         steps_per_timing=times.steps_per_timing,
         num_timings=times.curve.num_points,
+        units_per_second=run.units_per_second,
         slowest=Slowest(*times.slowest) if times.slowest is not None else None,
         how=times.how,
     )
@@ -169,7 +173,7 @@ def _training_set(run: ForeignRun) -> TrainingSet:
     given = run.config.get("data_layer_params")
     settings = given if isinstance(given, dict) else {}
     named = tuple(str(settings[name]) for name in _DATA_SETTINGS if settings.get(name))
-    fits = bool(run.steps_per_epoch and run.global_batch and not named)
+    fits = bool(run.tool == PICTURES and run.steps_per_epoch and run.global_batch)
     return TrainingSet(
         named=named,
         steps_per_epoch=run.steps_per_epoch,

@@ -7,7 +7,7 @@ from pathlib import Path
 from paceline.errors import UserError
 from paceline.record.schema import RunDirectory
 from paceline.report.facts.facts import Facts, Options
-from paceline.report.foreign import imagenet_example, openseq2seq, tensorboard
+from paceline.report.foreign import formats, imagenet_example, openseq2seq, tensorboard
 from paceline.report.foreign.as_facts import as_facts
 from paceline.report.foreign.event_files import is_event_file
 from paceline.report.foreign.joining import join_ranks, one_run
@@ -67,7 +67,7 @@ def _read_file(path: Path) -> list[ForeignRun]:
         return tensorboard.read(path)
     if not looks_like_text(path):
         raise UserError(f"{path} is not a log that Paceline knows: it is not text", _READABLE)
-    read = _reader_of(text_lines(path))
+    read = _reader_of(text_lines(path)) or formats.reader_of(text_lines(path))
     if read is None:
         raise UserError(f"{path} is not a log that Paceline knows", _READABLE)
     return _read_with(path, read)
@@ -82,7 +82,8 @@ def _known_logs(directory: Path) -> Iterator[tuple[Path, Reader]]:
     files = sorted(file for file in directory.rglob("*") if file.is_file())
     for file in files[:_MOST_FILES]:
         if file.suffix in _LOG_SUFFIXES and looks_like_text(file):
-            read = _reader_of(islice(text_lines(file), _LINES_AT_BEGIN))
+            begin = list(islice(text_lines(file), _LINES_AT_BEGIN))
+            read = _reader_of(iter(begin)) or formats.reader_of(iter(begin))
             if read is not None:
                 yield file, read
 

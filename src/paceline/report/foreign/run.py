@@ -140,6 +140,11 @@ class ForeignRun:
     steps_per_epoch: int | None = None
     num_parameters: int | None = None
     gradient_bytes_each: int = 4
+    loader_workers: int | None = None
+    """Of each process, that read ahead."""
+    unit: str = ""
+    """What is counted in `units_per_second`, in the singular."""
+    units_per_second: float | None = None
     gradient_how: str = "4 bytes for each, as 32-bit gradients take"
 
     config: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,56 @@
+"""Which tool printed a log, by its lines; and handing the lines to that tool's reader."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from paceline.report.foreign.reading.contract import CERTAIN, LineReader, TextFormat
+from paceline.report.foreign.reading.prefixes import split_rank
+from paceline.report.foreign.run import ForeignRun
+
+_ALL_OF_THE_FIRST = 20_000
+_THEN_ONE_IN = 10
+_ENOUGH = 3
+"""So many certain lines end the search."""
+_MOST_RANKS = 64
+
+
+def find_format(lines: Iterable[str], formats: Sequence[TextFormat]) -> TextFormat | None:
+    """The surest; of equally sure ones that with more lines, then the first of the list."""
+    hinted = re.compile("|".join(re.escape(hint) for f in formats for hint in f.hints))
+    best = [0.0] * len(formats)
+    count = [0] * len(formats)
+    for place, line in enumerate(lines):
+        if place > _ALL_OF_THE_FIRST and place % _THEN_ONE_IN:
+            continue
+        if hinted.search(line) is None:
+            continue
+        _, text = split_rank(line)
+        for index, one in enumerate(formats):
+            sure = one.sureness(text) if any(map(text.__contains__, one.hints)) else 0.0
+            if sure > best[index]:
+                best[index], count[index] = sure, 0
+            count[index] += sure > 0 and sure == best[index]
+            if sure >= CERTAIN and count[index] >= _ENOUGH:
+                return one
+    found = max(range(len(formats)), key=lambda i: (best[i], count[i], -i), default=0)
+    return formats[found] if formats and best[found] > 0 else None
+
+
+def read_lines(path: Path, lines: Iterator[str], kind: TextFormat) -> list[list[ForeignRun]]:
+    """The runs that each rank printed; those without a launcher's prefix are one rank's."""
+    readers: dict[str, LineReader] = {}
+    for line in lines:
+        rank, text = split_rank(line)
+        reader = readers.get(rank)
+        if reader is None:
+            if len(readers) >= _MOST_RANKS:
+                continue
+            reader = readers[rank] = kind.new_reader(path)
+        reader.take(text)
+    found = [(rank, reader.finish()) for rank, reader in sorted(readers.items(), key=_by_rank)]
+    return [runs for _, runs in found if runs]
+
+
+def _by_rank(item: tuple[str, LineReader]) -> tuple[int, int]:
+    return (len(item[0]), int(item[0] or 0))
