@@ -8,13 +8,15 @@ from paceline.report.foreign.joining import join_ranks, one_run
 from paceline.report.foreign.reading.contract import TextFormat
 from paceline.report.foreign.reading.recognise import find_format, read_lines
 from paceline.report.foreign.run import ForeignRun
-from paceline.report.foreign.text import FORMATS
+from paceline.report.foreign.text import FORMATS as TRAINERS
+from paceline.report.foreign.translation import FORMATS as TRANSLATORS
 
+TEXT_FORMATS = (*TRANSLATORS, *TRAINERS)
 Reader = Callable[[Path, Iterator[str]], list[ForeignRun]]
 
 
 def reader_of(lines: Iterator[str]) -> Reader | None:
-    found = find_format(lines, FORMATS)
+    found = find_format(lines, TEXT_FORMATS)
     return partial(_read, found) if found is not None else None
 
 

@@ -18,6 +18,7 @@ from paceline.report.foreign.run import Curve, ForeignRun
 _NONE: Mapping[str, float] = MappingProxyType({})
 _RECENT = 8
 """Lines: a step that was seen in so few is the same step of another process."""
+_SURE = 0.8
 SAMPLE = "sample"
 MEAN = "mean"
 __all__ = ["MEAN", "SAMPLE", "Book", "Progress"]
@@ -29,8 +30,6 @@ class Book:
         self._runs: list[ForeignRun] = []
         self._recent: deque[int] = deque(maxlen=_RECENT)
         self._failures = Failures()
-        self.copies = 1
-        """How many processes printed the same steps."""
         self.begin_run()
 
     def begin_run(self) -> None:
@@ -41,16 +40,17 @@ class Book:
         self.run.step_times.how = self._how
         self.pace = Pace(is_sample=self._timing == SAMPLE)
         self._recent.clear()
-        self._copies_now = 1
+        self._copies_now, self._copies = 1, dict[int, int]()
+        """How many lines each step had, and how many steps had so many."""
         self._runs.append(self.run)
 
     def progress(self, told: Progress) -> None:
         if self._recent and told.step <= self._recent[-1]:
             if told.step in self._recent:
-                self._again(told.step)
+                self._again(told)
                 return
             self._begin_again()
-        self._copies_now = 1
+        self._count_copies()
         self._recent.append(told.step)
         run = self.run
         self._failures.went_on(run)
@@ -63,10 +63,23 @@ class Book:
         run.step = max(run.step, told.step)
         self.pace.add(told)
 
-    def _again(self, step: int) -> None:
-        if step == self._recent[-1]:
+    def _again(self, told: Progress) -> None:
+        """The same step with another loss was printed by another process; the same line again
+        was only printed twice."""
+        last = self.run.training_loss.last
+        if told.step == self._recent[-1] and last and told.loss not in (None, last[1]):
             self._copies_now += 1
-            self.copies = max(self.copies, self._copies_now)
+
+    def _count_copies(self) -> None:
+        self._copies[self._copies_now] = self._copies.get(self._copies_now, 0) + 1
+        self._copies_now = 1
+
+    @property
+    def _num_processes(self) -> int:
+        """So many as printed nearly every step."""
+        most = max(self._copies, key=lambda count: self._copies[count], default=1)
+        is_sure = self._copies.get(most, 0) >= _SURE * max(sum(self._copies.values()), 4)
+        return most if is_sure else 1
 
     def _begin_again(self) -> None:
         before = self.run
@@ -112,8 +125,9 @@ class Book:
             run.began = run.began or in_words(self.pace.began)
         if run.steps_wanted and run.step >= run.steps_wanted:
             run.has_end = True
-        if self.copies > 1 and not run.world:
-            run.world = self.copies
+        self._count_copies()
+        if self._num_processes > 1 and not run.world:
+            run.world = self._num_processes
             run.world_how = "the processes that printed every line"
 
     def finish(self) -> list[ForeignRun]:

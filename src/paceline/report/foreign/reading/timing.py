@@ -79,12 +79,17 @@ class Pace:
             if self._first is not None:
                 self._count(self._first, max(1, min(self._first.step, spacing)))
                 self._first = None
-            self._count(told, spacing)
+            self._count(told, self._covered(spacing))
         self._before = told.step
         if told.stamp is not None:
             self.began = told.stamp if self.began is None else self.began
             self._stamps.add(told.step, told.stamp)
             self._last_stamp = told.stamp
+
+    def _covered(self, spacing: int) -> int:
+        """Where lines were cut out of a log, a line still tells only of the steps of a line."""
+        usual = self.spacing or spacing
+        return spacing if spacing < 2 * usual else usual
 
     def _count(self, told: Progress, num_steps: int) -> None:
         seconds, rate = told.seconds, told.units_per_second
@@ -116,7 +121,14 @@ class Pace:
         """Steps between lines, as most are."""
         if not self._spacing:
             return None
-        return max(self._spacing, key=lambda steps: (self._spacing[steps], steps))
+        return max(self._spacing, key=lambda steps: (self._spacing[steps], -steps))
+
+    @property
+    def input_share(self) -> float | None:
+        """Of the printed times, what was waiting for a batch."""
+        if not self._total or self._num_waits != self._num_timed:
+            return None
+        return min(self._waits / self._total, 1.0)
 
     def fill(self, run: ForeignRun) -> None:
         if self._first is not None:
@@ -154,6 +166,8 @@ class Pace:
         waits = [m.num_steps * m.input_seconds for m in means if m.input_seconds is not None]
         if len(waits) == len(means):
             times.input_seconds = sum(waits)
+        elif self.input_share is not None:
+            times.input_seconds = self.input_share * times.total_seconds
 
     def _by_stamps(self, run: ForeignRun, stamps: Points) -> None:
         gaps = list(_gaps(stamps, self._breaks))

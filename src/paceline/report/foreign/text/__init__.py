@@ -1,6 +1,22 @@
 """Readers of printed logs, one module per tool; `FORMATS` lists them."""
 
 from paceline.report.foreign.reading.contract import TextFormat
-from paceline.report.foreign.text import megatron, nanogpt, torchtitan
+from paceline.report.foreign.text import (
+    hugging_face,
+    megatron,
+    metric_logger,
+    nanogpt,
+    openmmlab,
+    timm,
+    torchtitan,
+)
 
-FORMATS: tuple[TextFormat, ...] = (nanogpt.FORMAT, torchtitan.FORMAT, megatron.FORMAT)
+FORMATS: tuple[TextFormat, ...] = (
+    hugging_face.FORMAT,
+    nanogpt.FORMAT,
+    torchtitan.FORMAT,
+    megatron.FORMAT,
+    timm.FORMAT,
+    openmmlab.FORMAT,
+    metric_logger.FORMAT,
+)
