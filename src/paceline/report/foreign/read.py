@@ -1,13 +1,14 @@
 """Finding out which tool wrote a log, and reading it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from paceline.errors import UserError
 from paceline.record.schema import RunDirectory
 from paceline.report.facts.facts import Facts, Options
-from paceline.report.foreign import formats, imagenet_example, openseq2seq, tensorboard
+from paceline.report.foreign import formats, tensorboard
 from paceline.report.foreign.as_facts import as_facts
 from paceline.report.foreign.event_files import is_event_file
 from paceline.report.foreign.joining import join_ranks, one_run
@@ -22,18 +23,15 @@ _READABLE = (
 _LOG_SUFFIXES = {"", ".log", ".out", ".err", ".txt", ".gz", ".bz2", ".xz"}
 _MOST_FILES = 2000
 _LINES_AT_BEGIN = 20_000
-Reader = Callable[[Path, Iterator[str]], list[ForeignRun]]
-_TOOLS: tuple[tuple[Callable[[str], bool], Reader], ...] = (
-    (openseq2seq.is_openseq2seq, openseq2seq.read),
-    (imagenet_example.is_imagenet, imagenet_example.read),
-)
 
 
 def is_foreign(path: Path) -> bool:
     """Whether this is for `read_foreign`: any file, and a directory of logs that is no run."""
     if path.is_dir():
         return not RunDirectory(path).exists() and (
-            bool(tensorboard.event_files(path)) or next(_known_logs(path), None) is not None
+            bool(tensorboard.event_files(path))
+            or bool(formats.stores_in(path))
+            or next(_known_logs(path), None) is not None
         )
     return path.is_file()
 
@@ -58,6 +56,8 @@ def read_foreign(path: Path) -> ForeignRun:
 def _read_directory(path: Path) -> list[ForeignRun]:
     if tensorboard.event_files(path):
         return tensorboard.read(path)
+    if stores := formats.stores_in(path):
+        return [run for place, read_store in stores for run in read_store(place)]
     runs = [one_run(found) for file, read in _known_logs(path) if (found := _read_with(file, read))]
     return join_ranks(runs)
 
@@ -65,32 +65,26 @@ def _read_directory(path: Path) -> list[ForeignRun]:
 def _read_file(path: Path) -> list[ForeignRun]:
     if is_event_file(path):
         return tensorboard.read(path)
+    if store := formats.store_of(path):
+        return store(path)
     if not looks_like_text(path):
         raise UserError(f"{path} is not a log that Paceline knows: it is not text", _READABLE)
-    read = _reader_of(text_lines(path)) or formats.reader_of(text_lines(path))
+    read = formats.reader_of(lambda: text_lines(path))
     if read is None:
         raise UserError(f"{path} is not a log that Paceline knows", _READABLE)
     return _read_with(path, read)
 
 
-def _read_with(path: Path, read: Reader) -> list[ForeignRun]:
+def _read_with(path: Path, read: formats.Reader) -> list[ForeignRun]:
     return read(path, text_lines(path))
 
 
-def _known_logs(directory: Path) -> Iterator[tuple[Path, Reader]]:
+def _known_logs(directory: Path) -> Iterator[tuple[Path, formats.Reader]]:
     """Text logs below a directory, one per process perhaps; only their begin is looked at."""
     files = sorted(file for file in directory.rglob("*") if file.is_file())
     for file in files[:_MOST_FILES]:
         if file.suffix in _LOG_SUFFIXES and looks_like_text(file):
             begin = list(islice(text_lines(file), _LINES_AT_BEGIN))
-            read = _reader_of(iter(begin)) or formats.reader_of(iter(begin))
+            read = formats.reader_of(partial(iter, begin))
             if read is not None:
                 yield file, read
-
-
-def _reader_of(lines: Iterator[str]) -> Reader | None:
-    for line in lines:
-        for is_of_tool, read in _TOOLS:
-            if is_of_tool(line):
-                return read
-    return None

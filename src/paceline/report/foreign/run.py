@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paceline.report.foreign.counters.counters import Counters
+
 Points = list[tuple[int, float]]
 
 _MOST_POINTS = 4000
@@ -147,6 +149,8 @@ class ForeignRun:
     units_per_second: float | None = None
     gradient_how: str = "4 bytes for each, as 32-bit gradients take"
 
+    counters: list[Counters] = field(default_factory=list)
+    """What tools that watch the machines recorded meanwhile, by host."""
     config: dict[str, Any] = field(default_factory=dict)
     """Settings that the tool printed."""
     notes: list[str] = field(default_factory=list)

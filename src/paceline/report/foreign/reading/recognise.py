@@ -15,7 +15,9 @@ _ENOUGH = 3
 _MOST_RANKS = 64
 
 
-def find_format(lines: Iterable[str], formats: Sequence[TextFormat]) -> TextFormat | None:
+def find_format(
+    lines: Iterable[str], formats: Sequence[TextFormat]
+) -> tuple[TextFormat, float] | None:
     """The surest; of equally sure ones that with more lines, then the first of the list."""
     hinted = re.compile("|".join(re.escape(hint) for f in formats for hint in f.hints))
     best = [0.0] * len(formats)
@@ -32,9 +34,9 @@ def find_format(lines: Iterable[str], formats: Sequence[TextFormat]) -> TextForm
                 best[index], count[index] = sure, 0
             count[index] += sure > 0 and sure == best[index]
             if sure >= CERTAIN and count[index] >= _ENOUGH:
-                return one
+                return one, sure
     found = max(range(len(formats)), key=lambda i: (best[i], count[i], -i), default=0)
-    return formats[found] if formats and best[found] > 0 else None
+    return (formats[found], best[found]) if formats and best[found] > 0 else None
 
 
 def read_lines(path: Path, lines: Iterator[str], kind: TextFormat) -> list[list[ForeignRun]]:

@@ -35,12 +35,12 @@ _LONGEST = 20_000
 
 
 def settings_in(text: str) -> dict[str, Any]:
-    """Later ones win, as they do where a program sets a value twice."""
+    """The first of each counts: what comes later is usually for validation."""
     found: dict[str, Any] = {}
     for match in _SETTING.finditer(text[:_LONGEST]):
         key = match.lastgroup
         value = next((part for part in match.groups()[-3:] if part is not None), "")
-        if key and (known := _understood(key, value)) is not None:
+        if key and key not in found and (known := _understood(key, value)) is not None:
             found[key] = known
     return found
 

@@ -28,6 +28,8 @@ class Progress(NamedTuple):
     units_per_second: float | None = None
     stamp: float | None = None
     scores: Mapping[str, float] = MappingProxyType({})
+    num_steps: int | None = None
+    """That the time is the mean of, where the line says so; else those since the line before."""
 
 
 class _Gap(NamedTuple):
@@ -77,9 +79,10 @@ class Pace:
             if len(self._spacing) < 1000 or spacing in self._spacing:
                 self._spacing[spacing] = self._spacing.get(spacing, 0) + 1
             if self._first is not None:
-                self._count(self._first, max(1, min(self._first.step, spacing)))
+                first = self._first
+                self._count(first, first.num_steps or max(1, min(first.step, spacing)))
                 self._first = None
-            self._count(told, self._covered(spacing))
+            self._count(told, told.num_steps or self._covered(spacing))
         self._before = told.step
         if told.stamp is not None:
             self.began = told.stamp if self.began is None else self.began
@@ -132,7 +135,7 @@ class Pace:
 
     def fill(self, run: ForeignRun) -> None:
         if self._first is not None:
-            self._count(self._first, 1)
+            self._count(self._first, self._first.num_steps or 1)
             self._first = None
         run.print_every_steps = run.print_every_steps or self.spacing
         if self._unit_time and run.units_per_second is None:

@@ -24,13 +24,9 @@ def fill_from_entries(
 ) -> None:
     """`per_epoch` are the steps of an epoch where they are known, `total` those of the run."""
     per_epoch = per_epoch or _steps_per_epoch(entries)
-    is_counted = False
-    for place, entry in enumerate(entries, 1):
-        step = entry.step
-        if per_epoch and entry.epoch is not None:
-            step = round(entry.epoch * per_epoch)
-        if step is None:
-            step, is_counted = place, True
+    steps = _steps_of(entries, per_epoch)
+    is_counted = steps is None
+    for step, entry in zip(steps or range(1, len(entries) + 1), entries, strict=True):
         _fill_curves(run, step, entry.values)
     run.scores = {name: run.scores[name] for name in by_importance(run.scores)}
     if is_counted:
@@ -44,6 +40,33 @@ def fill_from_entries(
         run.steps_per_epoch = round(per_epoch)
     if total and run.step >= total:
         run.has_end = True
+
+
+def _steps_of(entries: Sequence[Entry], per_epoch: float | None) -> list[int] | None:
+    """As they are told, else from the epochs; None where the log says nothing of steps."""
+    if all(entry.step is not None for entry in entries):
+        return [entry.step or 0 for entry in entries]
+    if not per_epoch or any(entry.epoch is None for entry in entries):
+        return None
+    guessed = [(entry.epoch or 0.0) * per_epoch for entry in entries]
+    every = _logging_steps([g for g, e in zip(guessed, entries, strict=True) if "loss" in e.values])
+    if not every:
+        return [round(guess) for guess in guessed]
+    # Epochs have two digits, which may be hundreds of steps; what is logged is a multiple.
+    return [
+        round(guess / every) * every if "loss" in entry.values else round(guess)
+        for guess, entry in zip(guessed, entries, strict=True)
+    ]
+
+
+def _logging_steps(guessed: Sequence[float]) -> int | None:
+    """The distance of which all logged steps are multiples, as far as rounding lets it be seen."""
+    if len(guessed) < 3:
+        return None
+    mean = guessed[-1] / len(guessed)
+    every = round(mean)
+    fits = every > 0 and abs(mean - every) * len(guessed) < 0.25 * every
+    return every if fits else None
 
 
 def _steps_per_epoch(entries: Sequence[Entry]) -> float | None:

@@ -3,8 +3,10 @@
 from paceline.report.foreign.reading.contract import TextFormat
 from paceline.report.foreign.text import (
     hugging_face,
+    keras,
     megatron,
     metric_logger,
+    mxnet,
     nanogpt,
     openmmlab,
     timm,
@@ -19,4 +21,6 @@ FORMATS: tuple[TextFormat, ...] = (
     timm.FORMAT,
     openmmlab.FORMAT,
     metric_logger.FORMAT,
+    keras.FORMAT,
+    mxnet.FORMAT,
 )

@@ -40,6 +40,8 @@ class _Start:
     settings: dict[str, int] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     bar: tuple[int, int, float] | None = None
+    bar_steps: list[int | None] = field(default_factory=list)
+    """Where the bar was when each entry was printed."""
 
 
 def sureness(line: str) -> float:
@@ -96,7 +98,8 @@ class _Reader:
             start = _Start(dict(start.settings))
             self._starts.append(start)
         bar = start.bar
-        start.entries.append(Entry(values, epoch, bar[0] if bar else None))
+        start.entries.append(Entry(values, epoch))
+        start.bar_steps.append(bar[0] if bar else None)
 
     def finish(self) -> list[ForeignRun]:
         runs = [self._run(start) for start in self._starts if start.entries]
@@ -117,7 +120,7 @@ class _Reader:
         _world(run, told.get("Gradient Accumulation steps") or 1)
         epochs = told.get("Num Epochs")
         per_epoch = total / epochs if total and epochs else None
-        fill_from_entries(run, start.entries, per_epoch, total)
+        fill_from_entries(run, _placed(start, per_epoch), per_epoch, total)
         if start.bar and not run.step_times.num_steps and start.bar[2] and start.bar[0]:
             step, _, seconds = start.bar
             run.wall_seconds, run.wall_how = seconds, "the time that its progress bar shows"
@@ -125,6 +128,17 @@ class _Reader:
             run.step_times.total_seconds = max(seconds - (run.evaluation_seconds or 0.0), 0.0)
             run.step_times.how = "the time of its progress bar, without evaluations, over its steps"
         return run
+
+
+def _placed(start: _Start, per_epoch: float | None) -> list[Entry]:
+    """By the bar, which tells the step, where it can be no other loop's and no epoch is better."""
+    last = start.entries[-1]
+    if per_epoch or "train_runtime" in last.values or None in start.bar_steps:
+        return start.entries
+    return [
+        entry._replace(step=step)
+        for entry, step in zip(start.entries, start.bar_steps, strict=True)
+    ]
 
 
 def _world(run: ForeignRun, accumulate: int) -> None:

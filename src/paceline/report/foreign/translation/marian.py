@@ -70,6 +70,7 @@ class _Reader:
             None,
             number(match[6]),
             stamp_of(line),
+            num_steps=count,
         )
         self._book.progress(told)
         self._before = step
