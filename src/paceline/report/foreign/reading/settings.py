@@ -38,9 +38,9 @@ def settings_in(text: str) -> dict[str, Any]:
     """The first of each counts: what comes later is usually for validation."""
     found: dict[str, Any] = {}
     for match in _SETTING.finditer(text[:_LONGEST]):
-        key = match.lastgroup
+        key = next(name for name, text in match.groupdict().items() if text is not None)
         value = next((part for part in match.groups()[-3:] if part is not None), "")
-        if key and key not in found and (known := _understood(key, value)) is not None:
+        if key not in found and (known := _understood(key, value)) is not None:
             found[key] = known
     return found
 

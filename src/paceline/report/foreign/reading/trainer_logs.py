@@ -105,12 +105,15 @@ def _fill_curves(run: ForeignRun, step: int, values: dict[str, float]) -> None:
 
 def _fill_evaluated(run: ForeignRun, step: int, name: str, value: float) -> None:
     meaning = meaning_of(name)
+    short = name.removeprefix("eval_")
     if name == "eval_loss":
         run.validation_loss.add(step, value)
     elif name == "eval_wer":
         run.scores.setdefault("WER", Curve()).add(step, value)
     elif meaning is not None and meaning.kind == "score":
-        curve = run.scores.setdefault(meaning.name, Curve())
+        # With several validation sets each has a name of its own: 'eval_news_accuracy'.
+        is_plain = short.lower() in (meaning.name.lower(), meaning.name.lower().replace("-", "_"))
+        curve = run.scores.setdefault(meaning.name if is_plain else short, Curve())
         if curve.last is None or curve.last[0] != step:
             curve.add(step, value)
 
@@ -124,5 +127,6 @@ def _fill_times(run: ForeignRun, entries: Sequence[Entry]) -> None:
     times.total_seconds = max(wall - (run.evaluation_seconds or 0.0), 0.0)
     times.how = _HOW
     rate = next((e.values.get("train_samples_per_second") for e in reversed(entries)), None)
-    if rate:
-        run.unit, run.units_per_second = "sample", rate
+    if rate and times.total_seconds and run.step >= (run.steps_wanted or run.step):
+        # Its rate is over everything, and for the steps that were planned.
+        run.unit, run.units_per_second = "sample", rate * wall / times.total_seconds

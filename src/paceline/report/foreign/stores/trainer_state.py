@@ -42,7 +42,6 @@ def read(path: Path) -> list[ForeignRun]:
     run = ForeignRun(path, TOOL)
     run.steps_wanted = whole(state.get("max_steps"))
     run.batch_per_process = whole(state.get("train_batch_size"))
-    run.print_every_steps = whole(state.get("logging_steps"))
     per_epoch = _steps_per_epoch(entries)
     fill_from_entries(run, entries, per_epoch, run.steps_wanted)
     run.step = max(run.step, whole(state.get("global_step")) or 0)

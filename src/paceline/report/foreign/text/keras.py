@@ -38,7 +38,7 @@ def sureness(line: str) -> float:
 
 class _Reader:
     def __init__(self, path: Path) -> None:
-        self._book = Book(path, TOOL, "the time of an epoch over its steps, validation included")
+        self._book = Book(path, TOOL, "what it prints at the end of an epoch, validation included")
         self._epoch = self._epochs = 0
         self._size: int | None = None
         self._is_done = True
@@ -49,7 +49,7 @@ class _Reader:
             if self._epoch == 1 and self._book.run.step:
                 self._book.begin_run()
             self._is_done = False
-        elif "loss: " in line and not self._is_done:
+        elif "loss: " in line and "ETA:" not in line and not self._is_done:
             self._line(line)
         else:
             self._book.look_for_failure(line)
@@ -73,7 +73,10 @@ class _Reader:
         if run.step and run.step == self._epoch * per_epoch:
             self._validated(values, run.step)
             return
-        seconds = took / per_epoch if took else None
+        if took:
+            run.wall_seconds = (run.wall_seconds or 0.0) + took
+            run.wall_how = "the times of its epochs, added up"
+        seconds = _step_seconds(took, per_epoch, each)
         rate = values.get("lr", values.get("learning_rate"))
         told = Progress(self._epoch * per_epoch, values.get("loss"), rate, seconds)
         self._book.progress(told._replace(scores=_scores(values, False)))
@@ -91,6 +94,15 @@ class _Reader:
 
     def finish(self) -> list[ForeignRun]:
         return self._book.finish()
+
+
+def _step_seconds(took: float | None, size: int, each: re.Match[str] | None) -> float | None:
+    """From whole seconds of an epoch or from whole milliseconds of a step: what is rounded less."""
+    by_epoch = took / size if took else None
+    if each is None or each[3] != "step" or not int(each[1]):
+        return by_epoch
+    by_step = int(each[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[each[2]]
+    return by_step if not took or int(each[1]) > took else by_epoch
 
 
 def _scores(values: dict[str, float | None], is_validation: bool) -> dict[str, float]:

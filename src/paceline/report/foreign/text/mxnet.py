@@ -26,12 +26,13 @@ from paceline.report.foreign.tags import meaning_of
 TOOL = "MXNet or Gluon"
 
 _BATCH = re.compile(
-    r"Epoch ?\[(\d+)\]\s*,?\s*Batch ?\[(\d+)\](?:/?\d*)?[^A-Za-z]*"
+    r"\[?Epoch ?\[?(\d+)\]?,?\s*\[?Batch ?\[?(\d+)(?:/\d+)?[^A-Za-z]*(?:LR: (\S+), )?"
     rf"Speed: ({NUMBER}) samples/sec(.*)"
 )
-_TRAIN = re.compile(rf"\[?Epoch[ \[](\d+)\]\s+(?:[Tt]rain(?:ing)?[-: ]+)([\w-]+)=({NUMBER})")
 _VALID = re.compile(r"\[?Epoch[ \[](\d+)\]\s+[Vv]alid(?:ation)?[-: ]+(.*)")
 _TOOK = re.compile(rf"\[?Epoch[ \[](\d+)\].*?[Tt]ime cost[=:] ?({NUMBER})")
+_DEVICES = re.compile(r"\bnum_gpus=(\d+)")
+_MEAN_AP = re.compile(rf"^~*\s*(?:mAP|MeanAP)\s*[=:~]+\s*({NUMBER})")
 _VALUE = re.compile(rf"([\w-]+)=({NUMBER})")
 
 
@@ -45,22 +46,29 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self._book = Book(path, TOOL, "the batch over samples per second, since the line before")
         self._settings: dict[str, object] = {}
+        self._num_devices: int | None = None
         self._before = (-1, -1)
         self._sizes: dict[int, int] = {}
         self._pending: list[tuple[int, int, float, str, float | None]] = []
 
     def take(self, line: str) -> None:
         if "samples/sec" in line and (match := _BATCH.search(line)):
-            self._batch(int(match[1]), int(match[2]), number(match[3]) or 0.0, match[4], line)
+            self._batch(match, line)
         elif "alid" in line and (match := _VALID.search(line)):
             self._valid(int(match[1]), match[2])
             self._book.at(stamp_of(line))
         elif "Namespace(" in line or "batch_size" in line:
             self._settings = {**settings_in(line), **self._settings}
+            if match := _DEVICES.search(line):
+                self._num_devices = int(match[1])
+        elif "ime cost" in line and (match := _TOOK.search(line)):
+            self._took(number(match[2]))
         else:
             self._book.look_for_failure(line)
 
-    def _batch(self, epoch: int, index: int, speed: float, text: str, line: str) -> None:
+    def _batch(self, match: re.Match[str], line: str) -> None:
+        epoch, index, speed = int(match[1]), int(match[2]), number(match[4]) or 0.0
+        text = f"{match[5]} lr={match[3]}" if match[3] else match[5]
         if epoch > self._before[0] >= 0 and self._before[0] not in self._sizes:
             self._sizes[self._before[0]] = self._before[1]
         size = self._size()
@@ -85,17 +93,17 @@ class _Reader:
         epoch, index, speed, text, stamp = told
         size = self._size() or 0
         values = {name: number(value) for name, value in _VALUE.findall(text)}
-        batch = whole(self._settings.get("global_batch_size")) or whole(
-            self._settings.get("batch_size")
-        )
+        batch = self._global_batch()
         loss = next((v for n, v in values.items() if "loss" in n or n == "cross-entropy"), None)
-        seconds = batch / speed if batch and speed and not self._is_per_device() else None
+        seconds = batch / speed if batch and speed else None
         at = epoch * size + index + 1
         step = Progress(at, loss, values.get("lr"), seconds, None, speed or None, stamp)
         self._book.progress(step._replace(scores=_scores(values)))
 
-    def _is_per_device(self) -> bool:
-        return "num_gpus" in self._settings
+    def _global_batch(self) -> int | None:
+        """GluonCV multiplies `batch_size` with `num_gpus`, where that is a setting."""
+        batch = whole(self._settings.get("batch_size"))
+        return batch * (self._num_devices or 1) if batch else None
 
     def _valid(self, epoch: int, text: str) -> None:
         self._flush_at_end_of(epoch)
@@ -107,6 +115,14 @@ class _Reader:
         loss = next((v for n, v in values.items() if "loss" in n or n == "cross-entropy"), None)
         size = self._size()
         self._book.evaluated(loss, scores, (epoch + 1) * size if size else epoch + 1)
+
+    def _took(self, seconds: float | None) -> None:
+        if seconds is not None:
+            run = self._book.run
+            run.wall_seconds = (run.wall_seconds or 0.0) + seconds
+            run.wall_how = (
+                "the times of its epochs, added up; what it did between them is not in it"
+            )
 
     def _flush_at_end_of(self, epoch: int) -> None:
         if self._before[0] == epoch and epoch not in self._sizes:
@@ -126,7 +142,10 @@ class _Reader:
         run.unit = "sample"
         run.config = {str(name): value for name, value in self._settings.items()}
         run.loader_workers = whole(self._settings.get("workers"))
-        run.batch_per_process = whole(self._settings.get("batch_size"))
+        run.global_batch = self._global_batch()
+        run.batch_how = "batch_size in its arguments, times num_gpus where that is given"
+        if self._num_devices:
+            run.devices = (f"{self._num_devices} GPUs of one process",)
         size = self._size()
         if size:
             run.steps_per_epoch = size
