@@ -272,6 +272,8 @@ class World:
     device_names: tuple[str, ...] = ()
     hosts: list[HostUse] = field(default_factory=list)
     """What each did, by its probes."""
+    counters_how: str = ""
+    """Of a foreign run: which tools watched its hosts, and what their values stand for."""
     times: WorldTimes | None = None
     """How the ranks spent their steps, side by side."""
     cpu_seconds: float = 0.0

@@ -12,6 +12,7 @@ import numpy as np
 from paceline.record.schema import INPUT, NETWORK
 from paceline.report.facts.facts import (
     Facts,
+    HostUse,
     Learning,
     Options,
     Rate,
@@ -25,6 +26,8 @@ from paceline.report.facts.facts import (
 from paceline.report.facts.network import predicted_per_step, seconds_on_link
 from paceline.report.facts.trend import LEAST_POINTS, Points
 from paceline.report.facts.verdict import Verdict, judge_shares
+from paceline.report.foreign.counters.host_use import Stretch, host_uses
+from paceline.report.foreign.counters.host_use import in_words as counters_in_words
 from paceline.report.foreign.imagenet_example import NUM_TRAINING_PICTURES
 from paceline.report.foreign.imagenet_example import TOOL as PICTURES
 from paceline.report.foreign.openseq2seq import schedule_of
@@ -50,7 +53,7 @@ def as_facts(run: ForeignRun, options: Options) -> Facts:
         begin={"unit": run.unit} if run.unit else {},
         num_parameters=run.num_parameters,
         loader_workers=run.loader_workers,
-        warnings=run.notes,
+        warnings=[*run.notes, *(note for one in run.counters for note in one.notes)],
         options=options,
         wall_seconds=run.wall_seconds or _timed_seconds(run),
         wall_how=run.wall_how or "the printed times of steps, start-up and evaluations, added up",
@@ -130,7 +133,16 @@ def _world(run: ForeignRun) -> World:
         gradient_bytes=gradients,
         gradient_parts=parts,
         gradient_how=run.gradient_how,
+        hosts=_hosts(run),
+        counters_how=counters_in_words(run.counters, Stretch(run.begin_time, run.end_time)),
     )
+
+
+def _hosts(run: ForeignRun) -> list[HostUse]:
+    """By the logs of tools that watched the machines meanwhile."""
+    stretch = Stretch(run.begin_time, run.end_time)
+    seconds, num_steps = run.step_times.mean_seconds or 0.0, run.step_times.num_steps
+    return host_uses(run.counters, stretch, seconds, num_steps)
 
 
 def _learning(run: ForeignRun) -> Learning:

@@ -10,6 +10,7 @@ from paceline.record.schema import RunDirectory
 from paceline.report.facts.facts import Facts, Options
 from paceline.report.foreign import formats, tensorboard
 from paceline.report.foreign.as_facts import as_facts
+from paceline.report.foreign.counters.beside import counters_in
 from paceline.report.foreign.event_files import is_event_file
 from paceline.report.foreign.joining import join_ranks, one_run
 from paceline.report.foreign.run import ForeignRun
@@ -48,6 +49,8 @@ def read_foreign(path: Path) -> ForeignRun:
     if not runs:
         raise UserError(f"{path} holds nothing that can be reported", _READABLE)
     run = one_run(runs)
+    if path.is_dir():
+        run.counters += counters_in(path)
     if run.path != path and path.is_dir():
         run.notes.append(f"read from {run.path}")
     return run

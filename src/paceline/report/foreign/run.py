@@ -108,6 +108,9 @@ class ForeignRun:
     tool: str
     began: str = ""
     """Date and time of the first stamp, by whatever clock the log was written."""
+    begin_time: float | None = None
+    end_time: float | None = None
+    """Seconds since 1970, where the log has such a clock."""
     step: int = 0
     """The last step that the log shows."""
     steps_wanted: int | None = None

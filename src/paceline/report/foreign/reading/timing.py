@@ -141,6 +141,7 @@ class Pace:
         if self._unit_time and run.units_per_second is None:
             run.units_per_second = self._units / self._unit_time
         stamps = self._stamps.points
+        run.begin_time, run.end_time = self.began, self._last_stamp
         if self._last_stamp is not None and self.began is not None and run.wall_seconds is None:
             run.wall_seconds = max(self._last_stamp - self.began, 0.0) or None
             run.wall_how = _HOW_WALL

@@ -26,7 +26,7 @@ from paceline.report.foreign.tags import meaning_of
 TOOL = "MXNet or Gluon"
 
 _BATCH = re.compile(
-    r"\[?Epoch ?\[?(\d+)\]?,?\s*\[?Batch ?\[?(\d+)(?:/\d+)?[^A-Za-z]*(?:LR: (\S+), )?"
+    r"\[?Epoch ?\[?(\d+)\]?,?\s*\[?Batch ?\[?(\d+)(?:\]?/\[?(\d+))?[^A-Za-z]*(?:LR: (\S+), )?"
     rf"Speed: ({NUMBER}) samples/sec(.*)"
 )
 _VALID = re.compile(r"\[?Epoch[ \[](\d+)\]\s+[Vv]alid(?:ation)?[-: ]+(.*)")
@@ -47,6 +47,7 @@ class _Reader:
         self._book = Book(path, TOOL, "the batch over samples per second, since the line before")
         self._settings: dict[str, object] = {}
         self._num_devices: int | None = None
+        self._told_size: int | None = None
         self._before = (-1, -1)
         self._sizes: dict[int, int] = {}
         self._pending: list[tuple[int, int, float, str, float | None]] = []
@@ -67,8 +68,9 @@ class _Reader:
             self._book.look_for_failure(line)
 
     def _batch(self, match: re.Match[str], line: str) -> None:
-        epoch, index, speed = int(match[1]), int(match[2]), number(match[4]) or 0.0
-        text = f"{match[5]} lr={match[3]}" if match[3] else match[5]
+        epoch, index, speed = int(match[1]), int(match[2]), number(match[5]) or 0.0
+        text = f"{match[6]} lr={match[4]}" if match[4] else match[6]
+        self._told_size = whole(match[3]) or self._told_size
         if epoch > self._before[0] >= 0 and self._before[0] not in self._sizes:
             self._sizes[self._before[0]] = self._before[1]
         size = self._size()
@@ -82,6 +84,8 @@ class _Reader:
 
     def _size(self) -> int | None:
         """Batches of an epoch: one more than the highest index, by the usual spacing of lines."""
+        if self._told_size:
+            return self._told_size
         return max(self._sizes.values()) + 1 if self._sizes else None
 
     def _flush(self) -> None:
@@ -149,6 +153,7 @@ class _Reader:
         size = self._size()
         if size:
             run.steps_per_epoch = size
+        if size and not self._told_size:
             run.notes.append(
                 f"the log does not tell how long an epoch is: {size:,} batches are the most that "
                 "it shows, so later steps may be a few more than are counted"
