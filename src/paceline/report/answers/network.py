@@ -150,7 +150,7 @@ def _counted(facts: Facts, measured: float, seconds: float | None) -> Answer:
         f"each host sent {format_bytes(measured)} in every step of {format_seconds(step_seconds)}, "
         f"{format_bits(8 * measured / step_seconds)} on average"
     )
-    how = f"the interfaces' counters; {facts.world.counters_how}"
+    how = f"the interfaces' counters; {facts.world.traffic_how}"
     if seconds is None or link is None:
         sentence = f"It cannot be told without the speed of the link: {sent}.{_at_most(facts)}"
         return Answer("network", QUESTIONS["network"], sentence, figures, how, GIVE_LINK)

@@ -185,7 +185,7 @@ def _counted(facts: Facts, measured: float, predicted: float | None) -> Answer:
             f", {percent(measured / predicted)} of the {format_bytes(predicted)} that a ring "
             "all-reduce needs"
         )
-    how = f"the interfaces' counters, times the length of a step; {facts.world.counters_how}"
+    how = f"the interfaces' counters, times the length of a step; {facts.world.traffic_how}"
     return Answer("traffic", QUESTIONS["traffic"], f"{sentence}.", figures, how)
 
 

@@ -274,6 +274,8 @@ class World:
     """What each did, by its probes."""
     counters_how: str = ""
     """Of a foreign run: which tools watched its hosts, and what their values stand for."""
+    traffic_how: str = ""
+    """The same of those that counted what was sent."""
     times: WorldTimes | None = None
     """How the ranks spent their steps, side by side."""
     cpu_seconds: float = 0.0

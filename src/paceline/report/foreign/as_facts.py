@@ -26,6 +26,7 @@ from paceline.report.facts.facts import (
 from paceline.report.facts.network import predicted_per_step, seconds_on_link
 from paceline.report.facts.trend import LEAST_POINTS, Points
 from paceline.report.facts.verdict import Verdict, judge_shares
+from paceline.report.foreign.counters.counters import CPU, DEVICE, SENT
 from paceline.report.foreign.counters.host_use import Stretch, host_uses
 from paceline.report.foreign.counters.host_use import in_words as counters_in_words
 from paceline.report.foreign.imagenet_example import NUM_TRAINING_PICTURES
@@ -123,6 +124,7 @@ def _world(run: ForeignRun) -> World:
         gradients = float(run.num_parameters * run.gradient_bytes_each)
         count = format_count(run.num_parameters)
         parts = f"{count} parameters x {run.gradient_bytes_each} bytes"
+    stretch = Stretch(run.begin_time, run.end_time)
     return World(
         size=run.world,
         how=run.world_how,
@@ -134,7 +136,8 @@ def _world(run: ForeignRun) -> World:
         gradient_parts=parts,
         gradient_how=run.gradient_how,
         hosts=_hosts(run),
-        counters_how=counters_in_words(run.counters, Stretch(run.begin_time, run.end_time)),
+        counters_how=counters_in_words(run.counters, stretch, (DEVICE, CPU)),
+        traffic_how=counters_in_words(run.counters, stretch, (SENT,)),
     )
 
 

@@ -99,10 +99,12 @@ def _series(held: dict[str, Timed]) -> HostSeries:
     )
 
 
-def in_words(found: Sequence[Counters], stretch: Stretch) -> str:
+def in_words(found: Sequence[Counters], stretch: Stretch, about: Sequence[str]) -> str:
     """Which tool, what a value stands for, and whether it is of this run's time."""
     told = []
     for one in found:
+        if not any(what in one.samples for what in about):
+            continue
         period = one.period
         every = f" every {format_seconds(period)}" if period else ""
         kind = "a glimpse" if one.is_point_in_time else "the mean of the time"

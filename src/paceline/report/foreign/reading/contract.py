@@ -36,3 +36,5 @@ class TextFormat:
     sureness: Callable[[str], float]
     """Of one line, from 0 to 1."""
     new_reader: Callable[[Path], LineReader]
+    least_lines: int = 1
+    """So many must be found before the log is read this way."""

@@ -35,8 +35,11 @@ def find_format(
             count[index] += sure > 0 and sure == best[index]
             if sure >= CERTAIN and count[index] >= _ENOUGH:
                 return one, sure
-    found = max(range(len(formats)), key=lambda i: (best[i], count[i], -i), default=0)
-    return (formats[found], best[found]) if formats and best[found] > 0 else None
+    enough = [i for i, one in enumerate(formats) if best[i] and count[i] >= one.least_lines]
+    if not enough:
+        return None
+    found = max(enough, key=lambda i: (best[i], count[i], -i))
+    return formats[found], best[found]
 
 
 def read_lines(path: Path, lines: Iterator[str], kind: TextFormat) -> list[list[ForeignRun]]:

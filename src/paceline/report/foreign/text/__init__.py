@@ -2,6 +2,7 @@
 
 from paceline.report.foreign.reading.contract import TextFormat
 from paceline.report.foreign.text import (
+    bars,
     hugging_face,
     keras,
     megatron,
@@ -11,6 +12,7 @@ from paceline.report.foreign.text import (
     openmmlab,
     timm,
     torchtitan,
+    unknown,
 )
 
 FORMATS: tuple[TextFormat, ...] = (
@@ -23,4 +25,6 @@ FORMATS: tuple[TextFormat, ...] = (
     metric_logger.FORMAT,
     keras.FORMAT,
     mxnet.FORMAT,
+    bars.FORMAT,
+    unknown.FORMAT,
 )
