@@ -57,6 +57,8 @@ class Pace:
         self._spacing: dict[int, int] = {}
         self._times = Curve()
         self._slowest: tuple[int, float] | None = None
+        self._num_steps = 0
+        """That lines tell of, or that passed between two of them."""
         self._num_timed = 0
         self._total = 0.0
         self._num_waits = 0
@@ -80,17 +82,21 @@ class Pace:
                 self._spacing[spacing] = self._spacing.get(spacing, 0) + 1
             if self._first is not None:
                 first = self._first
-                self._count(first, first.num_steps or max(1, min(first.step, spacing)))
+                covered = first.num_steps or max(1, min(first.step, spacing))
+                self._count(first, covered)
+                self._num_steps += covered
                 self._first = None
-            self._count(told, told.num_steps or self._covered(spacing))
+            self._count(told, told.num_steps or min(spacing, self.spacing or spacing))
+            self._num_steps += told.num_steps or self._passed(spacing)
         self._before = told.step
         if told.stamp is not None:
             self.began = told.stamp if self.began is None else self.began
             self._stamps.add(told.step, told.stamp)
             self._last_stamp = told.stamp
 
-    def _covered(self, spacing: int) -> int:
-        """Where lines were cut out of a log, a line still tells only of the steps of a line."""
+    def _passed(self, spacing: int) -> int:
+        """Steps since the line before: at the end of an epoch a few more than a line tells of; where
+        lines were cut out of a log, what was between them is not counted."""
         usual = self.spacing or spacing
         return spacing if spacing < 2 * usual else usual
 
@@ -136,6 +142,7 @@ class Pace:
     def fill(self, run: ForeignRun) -> None:
         if self._first is not None:
             self._count(self._first, self._first.num_steps or 1)
+            self._num_steps += self._first.num_steps or 1
             self._first = None
         run.print_every_steps = run.print_every_steps or self.spacing
         if self._unit_time and run.units_per_second is None:
@@ -156,11 +163,24 @@ class Pace:
         times = run.step_times
         times.curve, times.slowest = self._times, self._slowest
         times.steps_per_timing = 1 if self._is_sample else self.spacing or 1
-        times.num_steps, times.total_seconds = self._num_timed, self._total
-        if self._num_waits == self._num_timed:
-            times.input_seconds = self._waits
+        times.num_steps = max(self._num_steps, self._num_timed)
+        times.total_seconds = times.num_steps * self._total / self._num_timed
+        self._heed_stamps(run)
+        if self.input_share is not None:
+            times.input_seconds = self.input_share * times.total_seconds
         if self._is_sample and (self.spacing or 1) > 1:
             times.how += f"; a sample, because a line tells of one step in {self.spacing}"
+
+    def _heed_stamps(self, run: ForeignRun) -> None:
+        """Lines may tell of the slow steps alone; no step can have taken what no clock shows."""
+        stamps, times = self._stamps.points, run.step_times
+        num_steps = stamps[-1][0] - stamps[0][0] if len(stamps) > 1 else 0
+        if num_steps < times.num_steps / 2 or not times.num_steps:
+            return
+        most = stamps[-1][1] - stamps[0][1] - (run.evaluation_seconds or 0.0)
+        if 0 < most < num_steps * times.total_seconds / times.num_steps:
+            times.num_steps, times.total_seconds = num_steps, most
+            times.how += "; all steps together by the time stamps, which show less than the lines"
 
     def _by_epochs(self, run: ForeignRun) -> None:
         means, times = list(self.epochs.values()), run.step_times

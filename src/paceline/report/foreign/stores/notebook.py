@@ -40,7 +40,7 @@ def read(path: Path, read_lines: ReadLines) -> list[ForeignRun]:
     if not runs:
         runs = read_lines(path, list(_lines(outputs)))
     for run in runs:
-        _add_settings(run, settings_in(code))
+        _add_settings(run, code)
     return runs
 
 
@@ -123,11 +123,12 @@ def _entry(names: list[str], row: list[str], per_epoch: float | None) -> Entry:
     return Entry(values, epoch, round(step) if step is not None else None)
 
 
-def _add_settings(run: ForeignRun, found: dict[str, Any]) -> None:
+def _add_settings(run: ForeignRun, code: str) -> None:
+    found = settings_in(code)
     run.config = {**found, **run.config}
     if "workers" in found:
         run.config["workers"] = found["workers"]
     if run.loader_workers is None:
         run.loader_workers = whole(found.get("workers"))
-    if run.batch_per_process is None:
+    if run.batch_per_process is None and "batch_type" not in code:
         run.batch_per_process = whole(found.get("batch_size"))

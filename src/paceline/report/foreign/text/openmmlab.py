@@ -29,6 +29,7 @@ _VALUE = re.compile(rf"([A-Za-z][\w./@-]*): ({NUMBER})(?=[\s,]|$)")
 _WANTED = re.compile(r"max: (\d+) (epochs|iters)|max_epochs=(\d+)|max_iters=(\d+)")
 _SETTING = re.compile(r"\b(workers_per_gpu|num_workers|samples_per_gpu|batch_size)\s*=\s*(\d+)")
 _DEVICES = re.compile(r"^GPU ([\d,]+): (.+)")
+_SAVED = re.compile(r"Saving checkpoint at (\d+) epochs")
 _DISTRIBUTED = re.compile(r"Distributed training: False")
 
 
@@ -54,10 +55,18 @@ class _Reader:
         elif "time:" in line and (match := _ITERATION.search(line)):
             self._progress(int(match[1]), match[3], line)
             self._book.run.steps_wanted = int(match[2])
+        elif "Saving checkpoint at" in line and (match := _SAVED.search(line)):
+            self._saved(int(match[1]))
         elif " = " in line or "=" in line or line.startswith("GPU "):
             self._about(line)
         else:
             self._book.look_for_failure(line)
+
+    def _saved(self, epochs: int) -> None:
+        """The last line of an epoch is not always printed; that it ended is."""
+        run = self._book.run
+        if run.steps_per_epoch and run.training_loss:
+            run.step = max(run.step, epochs * run.steps_per_epoch)
 
     def _progress(self, step: int, text: str, line: str) -> None:
         values = {name: number(value) for name, value in _VALUE.findall(text)}

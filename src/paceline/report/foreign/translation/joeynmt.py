@@ -29,7 +29,7 @@ _EVALUATED = re.compile(
 )
 _SAVED = re.compile(rf"^Steps: (\d+)\s+(Loss: .*?)LR: ({NUMBER})")
 _VALUE = re.compile(rf"\b([A-Za-z]+): +({NUMBER})")
-_SECONDS = re.compile(rf"duration: ({NUMBER})s|evaluation: ({NUMBER})\[sec\]")
+_SECONDS = re.compile(rf"duration: ({NUMBER})s|({NUMBER})\[sec\]")
 _PARAMETERS = re.compile(r"Total params: (\d+)")
 _NAMES = {"bleu": "BLEU", "chrf": "chrF", "acc": "accuracy"}
 
@@ -77,8 +77,8 @@ class _Reader:
             for name, value in values.items()
             if name in _NAMES and value is not None
         }
-        took = _SECONDS.search(text)
-        seconds = number(took[1] or took[2]) if took else None
+        took = [number(one or other) or 0.0 for one, other in _SECONDS.findall(text)]
+        seconds = sum(took) if took else None
         # Its loss is a sum over all words in most versions; the perplexity is of a word in all.
         perplexity = values.get("ppl")
         loss = math.log(perplexity) if perplexity and perplexity > 0 else None
