@@ -95,8 +95,8 @@ class Pace:
             self._last_stamp = told.stamp
 
     def _passed(self, spacing: int) -> int:
-        """Steps since the line before: at the end of an epoch a few more than a line tells of; where
-        lines were cut out of a log, what was between them is not counted."""
+        """Steps since the line before: at the end of an epoch a few more than a line tells of; of
+        lines that were cut out of a log nothing is counted."""
         usual = self.spacing or spacing
         return spacing if spacing < 2 * usual else usual
 

@@ -22,7 +22,9 @@ from paceline.report.foreign.run import ForeignRun
 
 TOOL = "fairseq"
 
-_INNER = re.compile(r"epoch (\d+):?\s+(\d+) / (\d+) (loss=.*)")
+_INNER = re.compile(
+    r"epoch (\d+):?\s+(?:\d+%\|?[^|]*\|?\s*)?(\d+) ?/ ?(\d+) (?:\[[^,]*,[^,]*, )?(loss=[^\]]*)"
+)
 _VALID = re.compile(r"\| (?:valid on ')?(valid\w*|test)\b.*?\|")
 _PAIR = re.compile(rf"\b([\w]+)[= ]+({NUMBER})(?=[,\s|)]|$)")
 _JSON = re.compile(r"\{\"epoch\": .*\}")
