@@ -126,9 +126,9 @@ def _entry(names: list[str], row: list[str], per_epoch: float | None) -> Entry:
 def _add_settings(run: ForeignRun, code: str) -> None:
     found = settings_in(code)
     run.config = {**found, **run.config}
-    if "workers" in found:
-        run.config["workers"] = found["workers"]
     if run.loader_workers is None:
         run.loader_workers = whole(found.get("workers"))
+    else:
+        run.config["workers"] = run.loader_workers  # what the program says of itself
     if run.batch_per_process is None and "batch_type" not in code:
         run.batch_per_process = whole(found.get("batch_size"))

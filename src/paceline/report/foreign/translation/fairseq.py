@@ -122,7 +122,7 @@ class _Reader:
             run.num_parameters = self._parameters
             if self._world:
                 run.world, run.world_how = self._world, "'training on ... devices'"
-            run.config |= self._settings
+            run.config |= {k: v for k, v in self._settings.items() if v not in ("None", "False")}
             run.steps_wanted = whole(self._settings.get("max_update"))
             run.loader_workers = whole(self._settings.get("num_workers"))
         return runs

@@ -48,6 +48,9 @@ class _Reader:
         self._told: dict[int, dict[str, float]] = {}
         self._speeds: list[float] = []
         self._waiting: Progress | None = None
+        self._batches = Book(path, TOOL, "updates per second that it prints since its last line")
+        """For a log that ends before its first checkpoint."""
+        self._epoch = self._before = self._index = 0
 
     def take(self, line: str) -> None:
         if "Checkpoint [" in line and (match := _CHECKPOINT.search(line)):
@@ -56,12 +59,32 @@ class _Reader:
             self._value(int(match[1]), match[2], match[3], number(match[4]))
             self._book.at(stamp_of(line))
         elif "/sec" in line and (match := _BATCH.search(line)):
-            if (speed := number(match[7] or match[8])) is not None:
-                self._speeds.append(speed)
+            self._batch(match, line)
         elif match := _PARAMETERS.search(line):
             self._book.run.num_parameters = int(match[1] or match[2])
         else:
             self._book.look_for_failure(line)
+
+    def _batch(self, match: re.Match[str], line: str) -> None:
+        epoch, index = int(match[1] or match[3]), int(match[2] or match[4])
+        speed, pace = number(match[7] or match[8]), number(match[9] or match[10])
+        if speed is not None:
+            self._speeds.append(speed)
+        if epoch != self._epoch:
+            self._epoch, self._before = epoch, self._before + self._index
+        self._index = index
+        perplexity = _PERPLEXITY.search(match[11])
+        value = number(perplexity[1]) if perplexity else None
+        told = Progress(
+            self._before + index,
+            math.log(value) if value and value > 0 else None,
+            None,
+            1 / pace if pace else None,
+            None,
+            speed,
+            stamp_of(line),
+        )
+        self._batches.progress(told)
 
     def _checkpoint(self, match: re.Match[str], line: str) -> None:
         step, speed = int(match[2]), number(match[4])
@@ -93,7 +116,7 @@ class _Reader:
 
     def finish(self) -> list[ForeignRun]:
         self._flush()
-        runs = self._book.finish()
+        runs = self._book.finish() or self._batches.finish()
         for run in runs:
             run.unit = "target token"
         return runs
