@@ -84,7 +84,9 @@ def _add(counters: Counters, what: str, label: str, points: list[dict[str, Any]]
         value = _share(point) if is_share else _rate(point, period)
         if value is not None:
             counters.add(what, time, value)
-    if timed and what not in counters.samples:
+    if timed and what not in counters.samples and is_share:
+        counters.notes.append(f"'{label.strip()}' has no Average: ask for --statistics Average")
+    elif timed and what not in counters.samples:
         counters.notes.append(
             f"'{label.strip()}' is the average of samples whose length is not told (one minute or "
             "five), so its bytes per second are not known: ask for --statistics Sum"

@@ -5,7 +5,7 @@
     ZZZZ,T0001,12:00:00,01-JAN-2021
     CPU_ALL,T0001,81.2,3.1,0.4,15.3,,8
 
-Its KB are 1,024 bytes. The loopback interface is left out: what goes through it leaves no host.
+Its KB are 1,024 bytes. The loopback interface and virtual ones are left out.
 """
 
 from pathlib import Path
@@ -17,6 +17,8 @@ from paceline.report.foreign.text_lines import text_lines
 
 TOOL = "nmon"
 _KB, _MB = 1 << 10, 1 << 20
+_VIRTUAL = ("lo", "vmnet", "docker", "veth", "virbr", "br-", "tun", "tap", "cni", "flannel")
+"""What goes through these goes through a real interface as well, or nowhere."""
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 
 
@@ -72,7 +74,7 @@ class _Reader:
             found = {
                 name.removesuffix(word): value
                 for name, value in row.items()
-                if name.endswith(word) and not name.startswith("lo") and value is not None
+                if name.endswith(word) and not name.startswith(_VIRTUAL) and value is not None
             }
             if found:
                 self._held[what] = _KB * sum(found.values())

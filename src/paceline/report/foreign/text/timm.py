@@ -42,6 +42,7 @@ class _Reader:
         how = "the time that it prints for single steps; totals from its means over each epoch"
         self._book = Book(path, TOOL, how, SAMPLE)
         self._epochs: int | None = None
+        self._pictures: dict[int, float] = {}
 
     def take(self, line: str) -> None:
         if "Train: " in line and (match := _TRAIN.search(line)):
@@ -65,13 +66,13 @@ class _Reader:
             number(rate[1]) if rate else None,
             number(time[1]),
             data[0],
-            number(time[4]),
-            stamp,
+            stamp=stamp,
         )
         book.progress(told)
         book.run.steps_per_epoch = size
         if (mean := number(time[3])) is not None:
             book.pace.epochs[epoch] = EpochMean(done, mean, data[1])
+            self._pictures[epoch] = done * mean * (number(time[4]) or 0.0)
 
     def _test(self, index: int, last: int, text: str, is_average: bool) -> None:
         """Its means at the last batch are those of all; the averaged weights are another model."""
@@ -108,6 +109,9 @@ class _Reader:
         runs = self._book.finish()
         for run in runs:
             run.unit = "picture"
+            if run.step_times.total_seconds and len(runs) == 1:
+                seen = sum(self._pictures.values())
+                run.units_per_second = seen / run.step_times.total_seconds
             run.loader_workers = whole(run.config.get("workers"))
             run.batch_per_process = whole(run.config.get("batch_size"))
             if self._epochs and run.steps_per_epoch:
