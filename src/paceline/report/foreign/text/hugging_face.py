@@ -116,12 +116,15 @@ class _Reader:
         run.num_parameters = told.get("Number of trainable parameters") or None
         run.batch_per_process = told.get("Instantaneous batch size per device")
         run.global_batch = told.get("Total train batch size")
-        run.batch_how = "as it prints before it trains"
+        run.batch_how = "as it prints before it trains" if run.global_batch else ""
         _world(run, told.get("Gradient Accumulation steps") or 1)
         epochs = told.get("Num Epochs")
         per_epoch = total / epochs if total and epochs else None
+        last = start.entries[-1]
+        if per_epoch is None and total and last.epoch and "train_runtime" in last.values:
+            per_epoch = total / last.epoch
         fill_from_entries(run, _placed(start, per_epoch), per_epoch, total)
-        if start.bar and not run.step_times.num_steps and start.bar[2] and start.bar[0]:
+        if start.bar and run.wall_seconds is None and start.bar[2] and start.bar[0]:
             step, _, seconds = start.bar
             run.wall_seconds, run.wall_how = seconds, "the time that its progress bar shows"
             run.step_times.num_steps = step
@@ -131,14 +134,16 @@ class _Reader:
 
 
 def _placed(start: _Start, per_epoch: float | None) -> list[Entry]:
-    """By the bar, which tells the step, where it can be no other loop's and no epoch is better."""
-    last = start.entries[-1]
-    if per_epoch or "train_runtime" in last.values or None in start.bar_steps:
-        return start.entries
-    return [
-        entry._replace(step=step)
-        for entry, step in zip(start.entries, start.bar_steps, strict=True)
-    ]
+    """By the bar, which tells the step, where that agrees with the epoch, which is rounded."""
+    placed = []
+    for entry, step in zip(start.entries, start.bar_steps, strict=True):
+        guess = entry.epoch * per_epoch if entry.epoch is not None and per_epoch else None
+        is_near = guess is None or abs((step or 0) - guess) <= 2 + 0.006 * (per_epoch or 0)
+        at = step if step is not None and is_near else None
+        if at is None and guess is not None:
+            at = round(guess)
+        placed.append(entry._replace(step=at))
+    return placed if all(entry.step is not None for entry in placed) else start.entries
 
 
 def _world(run: ForeignRun, accumulate: int) -> None:
