@@ -133,7 +133,7 @@ def percent(share: float) -> str:
 
 def plural(noun: str) -> str:
     """'target token' -> 'target tokens', 'batch' -> 'batches', 'entry' -> 'entries'."""
-    if noun.endswith(("s", "x", "z", "ch", "sh")):
+    if noun.endswith(("s", "x", "z", "ch", "sh")) and not noun.endswith("epoch"):
         return f"{noun}es"
     if noun.endswith("y") and not noun.endswith(("ay", "ey", "oy", "uy")):
         return f"{noun[:-1]}ies"

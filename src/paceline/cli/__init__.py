@@ -14,7 +14,7 @@ from paceline.arguments import Parser
 from paceline.cli import data, hosts, jobs, live, new, read, train
 from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.task_finder import find_task, task_names
-from paceline.terminal import say_on_stderr
+from paceline.terminal import print_what_cannot_be_as_another, say_on_stderr
 
 _DOTTED_OPTION = re.compile(r"--([a-z0-9_]+(?:\.[a-z0-9_]+)+)(?:=(.*))?")
 
@@ -95,6 +95,7 @@ def refuse_windows() -> None:
 
 
 def main() -> None:
+    print_what_cannot_be_as_another()
     try:
         refuse_windows()
         arguments = parse(sys.argv[1:])

@@ -5,10 +5,10 @@ from functools import partial
 from pathlib import Path
 
 from paceline.report.foreign import imagenet_example, openseq2seq
-from paceline.report.foreign.joining import join_ranks, one_run
+from paceline.report.foreign.joining import one_run
 from paceline.report.foreign.reading.contract import CERTAIN, TextFormat
 from paceline.report.foreign.reading.recognise import find_format, read_lines
-from paceline.report.foreign.run import ForeignRun
+from paceline.report.foreign.run import ForeignRun, RankTimes
 from paceline.report.foreign.stores import (
     mlflow,
     notebook,
@@ -42,11 +42,31 @@ def reader_of(lines: Callable[[], Iterable[str]]) -> Reader | None:
     return partial(_read, found[0]) if found is not None else None
 
 
-def _read(kind: TextFormat, path: Path, lines: Iterator[str]) -> list[ForeignRun]:
-    by_rank = read_lines(path, lines, kind)
-    if len(by_rank) < 2:
-        return by_rank[0] if by_rank else []
-    return join_ranks([one_run(runs) for runs in by_rank])
+def _read(kind: TextFormat, path: Path, lines: Iterable[str]) -> list[ForeignRun]:
+    """Processes that printed the same steps into one file are one run."""
+    by_process = read_lines(path, lines, kind)
+    if len(by_process) < 2:
+        return next(iter(by_process.values()), [])
+    found = {who: run for who, runs in by_process.items() if (run := one_run(runs)) is not None}
+    main = max(found.values(), key=lambda run: (run.step, run.step_times.num_steps))
+    together = {who: run for who, run in found.items() if run.step == main.step}
+    if len(together) > 1:
+        _tell_ranks(main, together)
+    return [main]
+
+
+def _tell_ranks(run: ForeignRun, ranks: dict[str, ForeignRun]) -> None:
+    """The process that waits longest for its input sets the pace."""
+    for who, rank in sorted(ranks.items(), key=lambda item: (len(item[0]), item[0])):
+        times = rank.step_times
+        name = f"rank {who}" if who.isdecimal() else who
+        told = RankTimes(name, times.num_steps, times.total_seconds, times.input_seconds)
+        run.ranks.append(told)
+    shares = [rank.input_share for rank in run.ranks if rank.input_share is not None]
+    if shares:
+        run.step_times.input_seconds = max(shares) * run.step_times.total_seconds
+    if len(ranks) > (run.world or 0):
+        run.world, run.world_how = len(ranks), "the processes that printed into the log"
 
 
 def store_of(path: Path) -> Store | None:

@@ -13,6 +13,7 @@ from paceline.record.events import Event, read_events
 from paceline.record.schema import RunDirectory
 from paceline.record.story import LongStory, Story, join_story
 from paceline.report.facts.arithmetic import arithmetic_warnings
+from paceline.report.facts.consistency import checked
 from paceline.report.facts.durations import booked_by_purpose
 from paceline.report.facts.facts import (
     CheckpointContents,
@@ -60,7 +61,7 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
     times = world_times(long.kept, records, long.cutoffs)
     world = _world(run, long, records, (begin, environment), times)
     step = _step(story)
-    return Facts(
+    facts = Facts(
         run=path,
         reason=_reason(story, is_being_trained(run), step >= settings["steps"]),
         step=step,
@@ -91,6 +92,7 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         saving=_saving(settings, story, newest, long.kept),
         verdict=judge(times, int(long.kept.total("num_steps"))),
     )
+    return checked(facts)
 
 
 def _warnings(

@@ -1,12 +1,12 @@
 """Which tool printed a log, by its lines; and handing the lines to that tool's reader."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from paceline.report.foreign.reading.contract import CERTAIN, LineReader, TextFormat
-from paceline.report.foreign.reading.prefixes import split_rank
 from paceline.report.foreign.run import ForeignRun
+from paceline.report.foreign.text_lines import who_printed
 
 _ALL_OF_THE_FIRST = 20_000
 _THEN_ONE_IN = 10
@@ -27,9 +27,8 @@ def find_format(
             continue
         if hinted.search(line) is None:
             continue
-        _, text = split_rank(line)
         for index, one in enumerate(formats):
-            sure = one.sureness(text) if any(map(text.__contains__, one.hints)) else 0.0
+            sure = one.sureness(line) if any(map(line.__contains__, one.hints)) else 0.0
             if sure > best[index]:
                 best[index], count[index] = sure, 0
             count[index] += sure > 0 and sure == best[index]
@@ -42,20 +41,16 @@ def find_format(
     return formats[found], best[found]
 
 
-def read_lines(path: Path, lines: Iterator[str], kind: TextFormat) -> list[list[ForeignRun]]:
-    """The runs that each rank printed; those without a launcher's prefix are one rank's."""
+def read_lines(path: Path, lines: Iterable[str], kind: TextFormat) -> dict[str, list[ForeignRun]]:
+    """The runs that each process printed, by what a launcher wrote before its lines."""
     readers: dict[str, LineReader] = {}
     for line in lines:
-        rank, text = split_rank(line)
-        reader = readers.get(rank)
+        who = who_printed(line)
+        reader = readers.get(who)
         if reader is None:
             if len(readers) >= _MOST_RANKS:
                 continue
-            reader = readers[rank] = kind.new_reader(path)
-        reader.take(text)
-    found = [(rank, reader.finish()) for rank, reader in sorted(readers.items(), key=_by_rank)]
-    return [runs for _, runs in found if runs]
-
-
-def _by_rank(item: tuple[str, LineReader]) -> tuple[int, int]:
-    return (len(item[0]), int(item[0] or 0))
+            reader = readers[who] = kind.new_reader(path)
+        reader.take(line)
+    found = {who: reader.finish() for who, reader in readers.items()}
+    return {who: runs for who, runs in found.items() if runs}

@@ -54,6 +54,7 @@ class Pace:
         self._is_sample = is_sample
         self._first: Progress | None = None
         self._before: int | None = None
+        self._begins_at = 0
         self._spacing: dict[int, int] = {}
         self._times = Curve()
         self._slowest: tuple[int, float] | None = None
@@ -74,6 +75,7 @@ class Pace:
 
     def add(self, told: Progress) -> None:
         if self._before is None:
+            self._begins_at = told.step
             # How many steps the first line stands for is known when the second comes.
             self._first = told
         else:
@@ -145,6 +147,8 @@ class Pace:
             self._num_steps += self._first.num_steps or 1
             self._first = None
         run.print_every_steps = run.print_every_steps or self.spacing
+        if self.spacing and self._begins_at > 2 * self.spacing:
+            run.first_step = self._begins_at
         if self._unit_time and run.units_per_second is None:
             run.units_per_second = self._units / self._unit_time
         stamps = self._stamps.points
@@ -163,13 +167,12 @@ class Pace:
         times = run.step_times
         times.curve, times.slowest = self._times, self._slowest
         times.steps_per_timing = 1 if self._is_sample else self.spacing or 1
+        times.is_sample = self._is_sample and (self.spacing or 1) > 1
         times.num_steps = max(self._num_steps, self._num_timed)
         times.total_seconds = times.num_steps * self._total / self._num_timed
         self._heed_stamps(run)
         if self.input_share is not None:
             times.input_seconds = self.input_share * times.total_seconds
-        if self._is_sample and (self.spacing or 1) > 1:
-            times.how += f"; a sample, because a line tells of one step in {self.spacing}"
 
     def _heed_stamps(self, run: ForeignRun) -> None:
         """Lines may tell of the slow steps alone; no step can have taken what no clock shows."""

@@ -48,13 +48,17 @@ def _header(path: Path) -> list[str]:
 def read(path: Path) -> list[ForeignRun]:
     names = _header(path)
     has_steps = "step" in names
-    run = ForeignRun(path, LIGHTNING if has_steps else _EPOCHS_ONLY)
+    place = path.parent if path.name == "metrics.csv" else path
+    run = ForeignRun(place, LIGHTNING if has_steps else _EPOCHS_ONLY)
     reader = _Table(run, has_steps)
     for row in _rows(path):
         reader.take(row)
     if not has_steps:
         run.notes.append("the table counts epochs: what is called a step here is an epoch")
     run.notes.append("a table of values holds no times; give the event files or the printed log")
+    first, spacing = run.training_loss.first, run.training_loss.spacing
+    if first and spacing and first[0] > 2 * spacing:
+        run.first_step = first[0]
     run.scores = {name: run.scores[name] for name in by_importance(run.scores)}
     run.config = _settings(path.parent / _HPARAMS)
     return [run] if run.step else []
