@@ -310,6 +310,10 @@ class World:
     device_names: tuple[str, ...] = ()
     hosts: list[HostUse] = field(default_factory=list)
     """What each did, by its probes."""
+    counters_how: str = ""
+    """Of a foreign run: which tools watched its hosts, and what their values stand for."""
+    traffic_how: str = ""
+    """The same of those that counted what was sent."""
     rank_inputs: tuple[RankInput, ...] = ()
     """Of processes that printed their own waits."""
     times: WorldTimes | None = None
