@@ -139,11 +139,19 @@ def bar(share: float, width: int, ascii_only: bool = False) -> str:
     return full * num_full + empty * (width - num_full)
 
 
-class _UnfailingOutput(io.RawIOBase):
-    """A file descriptor that takes everything: what cannot be written is dropped."""
+class _UnfailingOutput(io.BufferedIOBase):
+    """A file descriptor that takes everything: what cannot be written is dropped.
+
+    Without a buffer of Python's, which refuses to be written by a signal handler while it is being
+    written ("reentrant call"): a launcher that was just printing would end at a closed terminal.
+    """
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
+
+    @property
+    def name(self) -> int:
+        return self._handle
 
     def fileno(self) -> int:
         return self._handle
@@ -155,10 +163,14 @@ class _UnfailingOutput(io.RawIOBase):
         return True
 
     def write(self, content: "ReadableBuffer") -> int:
+        rest = memoryview(content).cast("B")
+        num_bytes = rest.nbytes
         try:
-            return os.write(self._handle, content)
+            while rest:
+                rest = rest[os.write(self._handle, rest) :]
         except OSError:  # EIO: the terminal was closed; EPIPE: so was `tee`; ENOSPC: a full log
-            return memoryview(content).nbytes
+            pass
+        return num_bytes
 
 
 def outlive_terminal() -> None:
@@ -174,7 +186,7 @@ def _unfailing(stream: TextIO | None, handle: int) -> TextIO:
     if stream is None:  # closed before the start (`2>&-`): the number may be another file's now
         return Path(os.devnull).open("w", encoding="utf-8")
     return io.TextIOWrapper(
-        io.BufferedWriter(_UnfailingOutput(handle)),
+        _UnfailingOutput(handle),
         encoding=stream.encoding,
         errors="backslashreplace",
         line_buffering=True,  # processes that train end without the interpreter's last flush

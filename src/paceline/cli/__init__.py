@@ -11,7 +11,7 @@ import sys
 
 from paceline import __version__
 from paceline.arguments import Parser
-from paceline.cli import data, hosts, jobs, live, new, read, train
+from paceline.cli import data, hosts, jobs, live, new, plan, read, train
 from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.task_finder import find_task, task_names
 from paceline.terminal import print_what_cannot_be_as_another, say_on_stderr
@@ -34,6 +34,7 @@ def build_parser() -> Parser:
     for name in task_names():
         find_task(name).add_verbs(verbs)
     read.add_readers(verbs)
+    plan.add_plan(verbs)
     live.add_live(verbs)
     hosts.add_hosts(verbs)
     hosts.add_lab(verbs)
