@@ -79,10 +79,21 @@ class Tracks:
             for track in self.all
         )
 
-    def continued_by(self, position: Position, line_number: int, who: str = "") -> Track | None:
-        """Of those behind it the one heard last: a dead run is never nearer than a living one."""
+    def is_alone(self, track: Track) -> bool:
+        """Whether no other process has printed since it began."""
+        return all(track is other or other.last_line < track.first_line for other in self.all)
+
+    def continued_by(
+        self, position: Position, meters: Meters, line_number: int, who: str = ""
+    ) -> Track | None:
+        """Of those behind it the one heard last: a dead run is never nearer than a living one.
+        Of several that live, the one whose running means are the nearest."""
         behind = [track for track in self.all if track.position < position and track.who == who]
         track = max(behind, key=lambda track: track.last_line, default=None)
+        if len(behind) > 1 and track is not None:
+            begun = max(other.first_line for other in self.all)
+            living = [other for other in behind if other.last_line >= begun] or [track]
+            track = min(living, key=lambda one: (_distance(one.meters, meters), -one.last_line))
         if track is not None:
             track.move_to(position, line_number)
         return track
@@ -99,6 +110,12 @@ class Tracks:
             else:
                 groups.append([track])
         return groups
+
+
+def _distance(one: Meters, other: Meters) -> float:
+    """Between what two lines say of the mean wait and the mean step."""
+    shared = [name for name in ("Data", "Time") if name in one and name in other]
+    return sum(abs(one[name][1] - other[name][1]) for name in shared)
 
 
 def _is_of(group: Sequence[Track], track: Track) -> bool:
