@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from paceline.arguments import Verbs, say
-from paceline.cli.report_output import add_output_options, is_output_asked, send_report
+from paceline.cli.report_output import ReportOutput, add_output_options
 
 _FORMS = {"html": "html", "md": "markdown", "json": "json"}
 """Options that write files, and which form of the report each writes."""
@@ -58,15 +58,18 @@ def report_run(arguments: argparse.Namespace) -> int:
     if not runs:
         raise UserError("no run is named", "paceline report runs/a")
     files = {f: Path() if f in mistaken else path for f, path in asked.items() if path is not None}
-    if is_output_asked(arguments) and not files:
-        return send_report(runs, arguments)
+    output = ReportOutput(runs, arguments)
+    if output.is_asked and not files:
+        return output.send(is_printed=False)
     link = parse_link_speed(arguments.link) if arguments.link else None
     report = open_report(runs, Options(link, arguments.price))
     for form, path in files.items():
-        _write_form(getattr(report, _FORMS[form])(), path, Path(f"{report.stem}.{form}"))
+        content = getattr(report, _FORMS[form])()
+        told = output.with_check(content) if form == "json" else content
+        _write_form(told, path, Path(f"{report.stem}.{form}"))
     if not files:
         print("\n".join(report.text().splitlines()[: arguments.lines]))
-    return send_report(runs, arguments)
+    return output.send(is_printed=Path("-") in files.values())
 
 
 def _write_form(content: str, path: Path, usual: Path) -> None:

@@ -26,6 +26,13 @@ class Report:
     """Where files go when the user names none: this path with a suffix."""
 
 
+def read_facts(path: Path, options: Options | None = None) -> Facts:
+    """Of a run directory, or of the log of another tool."""
+    if foreign.is_foreign(path):
+        return foreign.read_log(path, options or Options())
+    return read_run(path, options)
+
+
 def open_report(paths: list[Path], options: Options) -> Report:
     if len(paths) == 1 and foreign.is_foreign(paths[0]):
         stem = Path(f"{paths[0].name}.report")
