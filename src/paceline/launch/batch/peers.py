@@ -27,6 +27,7 @@ class Peers:
 
     def __init__(self, folder: Path, own_pulses: Path, host: str) -> None:
         self._folder, self._own, self._host = folder, own_pulses, host
+        self.stop_was_wanted = False
         self._changed: dict[str, tuple[str, float]] = {}
         """Per file its content and when it was first seen: clocks of hosts may differ."""
 
@@ -36,6 +37,7 @@ class Peers:
         if not request.exists():
             return False
         request.unlink(missing_ok=True)
+        self.stop_was_wanted = True
         return True
 
     def tell(self) -> None:
