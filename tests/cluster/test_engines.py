@@ -185,6 +185,16 @@ def test_a_host_that_is_taken_away_saves_ends_and_the_run_goes_on_exactly(
     assert weights(run.path) == undisturbed(2, 24)
 
 
+def test_one_process_per_host_becomes_as_many_as_the_job_file_says(
+    engine: Callable[..., Engine], tmp_path: Path, undisturbed: Callable[..., str]
+) -> None:
+    job = engine("sky", "steps=12", "--procs", "2")
+    job.start()
+    assert job.wait() == [0, 0], job.said
+    assert "2 of 4 processes" in job.said
+    assert weights(tmp_path / "run") == undisturbed(4, 12)
+
+
 def terminate_all_of(entered: subprocess.Popen[bytes]) -> None:
     """SIGTERM to the command line inside of the host, as a container runtime sends it."""
     inside = psutil.Process(entered.pid).children(recursive=True)

@@ -33,6 +33,7 @@ from paceline.launch.remote.host_facts import read_pulses
 from paceline.launch.scratch import scratch_directory
 from paceline.lifetime import process_started
 from paceline.machine.cores import num_cores
+from paceline.machine.mounts import is_object_store
 from paceline.machine.signals import FROM_A_SCHEDULER, caught_by, unmoved_by_closed_terminal
 from paceline.machine.tuning import exact_environment, speed_environment
 from paceline.order import WorkerOrder
@@ -96,7 +97,7 @@ def _run_worker(job: Job, place: Place, order: WorkerOrder, say: Say) -> int:
             start_new_session=True,
         )
         host = socket.gethostname()
-        peers = Peers(_pulses(job, place), own, host)
+        peers = Peers(_pulses_of(job, place, own), own, host, job.run.path)
         stopped: list[int] = []
         with _passing_on(worker, stopped):
             code = wait_watching(worker, peers, place.rank, job.recipe.guard.hang_seconds, say)
@@ -161,6 +162,11 @@ def _conclude(code: int, stopped: list[int], place: Place, error_file: Path, say
     else:
         say(f"process {place.rank} on {socket.gethostname()}: {text}")
     return code if code > 0 else 1
+
+
+def _pulses_of(job: Job, place: Place, own: Path) -> Path:
+    """In a bucket the signs of life of other hosts come late, and would be taken for a hang."""
+    return own / "pulses" if is_object_store(job.run.path) else _pulses(job, place)
 
 
 def _pulses(job: Job, place: Place) -> Path:
