@@ -24,7 +24,7 @@ demo: $(READY)
 	@$(BIN)/python -m paceline.tasks.nmt.demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not cluster and not engines"
+	$(BIN)/python -m pytest -m "not cluster and not engines" -n 2 --dist loadfile
 
 test-cluster: $(READY)
 	@tools/cluster-packages
