@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-cluster check bench clean
+.PHONY: demo test test-gpu test-cluster check bench clean
 
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -24,6 +24,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -m "not cluster"
+
+test-gpu: $(READY)
+	PACELINE_TEST_GPU=1 $(BIN)/python -m pytest -m gpu tests/gpu
 
 test-cluster: $(READY)
 	@tools/cluster-packages

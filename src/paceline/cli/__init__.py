@@ -11,7 +11,7 @@ import sys
 
 from paceline import __version__
 from paceline.arguments import Parser
-from paceline.cli import data, hosts, jobs, live, new, read, train
+from paceline.cli import data, hosts, jobs, live, new, read, selftest, train
 from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.task_finder import find_task, task_names
 from paceline.terminal import say_on_stderr
@@ -38,6 +38,7 @@ def build_parser() -> Parser:
     hosts.add_hosts(verbs)
     hosts.add_lab(verbs)
     jobs.add_jobs(verbs)
+    selftest.add_selftest(verbs)
     return parser
 
 

@@ -75,6 +75,16 @@ def _listed_devices() -> list[str]:
     return re.findall(r"\(UUID: ((?:GPU|MIG)-[^)\s]+)\)", listed.stdout)
 
 
+def driver_version() -> str | None:
+    """Of NVIDIA's driver, where there is one."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return next(iter(told.stdout.split()), None)
+
+
 def _named_devices(visible: str, listed: list[str]) -> list[str]:
     """As CUDA reads it: up to the first entry that names nothing; a UUID may be cut short."""
     cards = [uuid for uuid in listed if uuid.startswith("GPU-")]
