@@ -23,7 +23,7 @@ demo: $(READY)
 	@$(BIN)/python -m paceline.tasks.nmt.demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not cluster"
+	$(BIN)/python -m pytest -m "not cluster" -n 2 --dist loadfile
 
 test-gpu: $(READY)
 	PACELINE_TEST_GPU=1 $(BIN)/python -m pytest -m gpu tests/gpu
