@@ -26,6 +26,7 @@ from paceline.hosts.file import Host, HostsFile
 from paceline.hosts.ssh import on_all
 from paceline.project import as_question
 from paceline.settings import Recipe
+from paceline.tasks.memory import estimate_memory
 from paceline.tasks.sizes import sizes_of
 from paceline.units import count_of
 
@@ -246,6 +247,17 @@ class Examination:
             sent |= {(name, targets[name]): a for name, a in answers.items() if a is not None}
         return sent
 
+    def _rows_of_memory(self) -> list[Row]:
+        """Estimated only where there is a device to compare it with: it takes torch."""
+        recipe, facts = self._purpose.recipe, self._found.facts
+        tried = [(each.get("torch_import") or {}).get("devices") for each in facts.values()]
+        if recipe is None or not any(tried):
+            return []
+        memory = estimate_memory(recipe)
+        if memory is None:
+            return []
+        return doctor_devices.judge_memory(facts, memory, recipe.precision)
+
     def _judged(self) -> Diagnosis:
         found, purpose = self._found, self._purpose
         sizes = sizes_of(purpose.recipe, not purpose.quick) if purpose.recipe else None
@@ -274,6 +286,7 @@ class Examination:
         rows += doctor_hosts.judge_devices(found.facts, tuple(self._hosts.values()))
         if self._purpose.recipe is None or self._purpose.recipe.device != "cpu":
             rows += doctor_devices.judge_kernels(found.facts)
+            rows += self._rows_of_memory()
         if self._purpose.recipe is not None:
             rows += doctor_hosts.judge_project(found.facts)
             rows += doctor_hosts.judge_data(found.facts, self._purpose.recipe.workload)
