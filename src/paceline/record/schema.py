@@ -46,7 +46,7 @@ no `steps_wanted`, because nobody said; `unit` is "sample". It also says `optimi
 classes), `loader` (`workers`, `batch_size`, `prefetch`, `pinned`, `num_batches`; without it the
 script reads its data in another way, and that time counts as compute), `parallel` ("ddp", "fsdp" or
 nothing), and `unmeasured`: what happened and was not timed, as texts. Its `steps` also hold
-`num_micro_batches`, `num_collectives` and `collective_bytes` (of calls of torch.distributed, without
+`num_micro_batches`, `num_collectives` and `collective_bytes` (of torch.distributed, without
 DDP's own, which are `reduced_bytes`), and of several optimizers `optimizer_losses` by name. Its
 `score` holds what the script logged, under the script's own names; its `checkpoint` a `path` and
 `num_files`. `end` has `reason` "finished", "failed" or "stopped", and `seen`, how often each
