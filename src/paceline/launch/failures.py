@@ -88,9 +88,13 @@ class Failure:
         return f" (by hand, or by a kernel that is out of memory: then {remedy})"
 
 
+def without_rank(line: str) -> str:
+    return _RANK_PREFIX.sub("", line)
+
+
 def final_words(message: str) -> str:
     """What a traceback ends with: the error itself, without the lines of code before it."""
-    lines = [_RANK_PREFIX.sub("", line) for line in message.splitlines()]
+    lines = [without_rank(line) for line in message.splitlines()]
     code = [n for n, line in enumerate(lines) if line.startswith("  ")]
     if not any(_TRACEBACK in line for line in lines) or not code:
         return message

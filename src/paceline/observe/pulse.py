@@ -38,6 +38,7 @@ class Pulse:
         self._folder, self._run, self._where = folder, run, where
         self._file = f"{folder}/pulse-{os.getpid()}.json"
         self._sign: Any = None
+        self._groups: Optional[str] = None
         self._still_since = time.monotonic()
         self._answered = 0.0
         self._thread = threading.Thread(target=self._work, name="paceline-pulse", daemon=True)
@@ -86,13 +87,13 @@ class Pulse:
     def _ask_recorder(self, now: float) -> Pending | None:
         """Where the main thread stands still; collectives that go on are movement too."""
         if now - self._still_since < _STILL_SECONDS:
+            self._groups = None
             return None
         told = recording()
         groups = states_of_groups(told)
-        sign = (*self._sign[:3], groups)
-        if len(self._sign) > 3 and self._sign != sign:
+        if self._groups not in (None, groups):
             self._still_since = now
-        self._sign = sign
+        self._groups = groups
         return Pending.oldest(told)
 
     def _answer(self) -> None:

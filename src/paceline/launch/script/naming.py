@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from paceline.launch.failures import Failure, final_words, is_second_hand
 from paceline.launch.hang import RankState
+from paceline.record.schema import START_UP, UNEXPLAINED
 
 _KINDS = (
     (
@@ -37,7 +38,7 @@ def name_failure(cause: Failure, states: Sequence[RankState], full_disks: Sequen
         gone = [state for state in states if state.ended == LEFT]
         if gone and cause.exit_code != 0:
             return _left_early(gone, cause)
-    where = f" in {cause.state.phase} at step {cause.state.step:,}" if cause.state else ""
+    where = _where(cause.state)
     who = f"rank {cause.rank} on {cause.host}" if cause.rank is not None else cause.host
     if cause.exit_code == -signal.SIGKILL:
         return f"{who} was killed by SIGKILL{where}{_killed(cause)}"
@@ -48,6 +49,14 @@ def name_failure(cause: Failure, states: Sequence[RankState], full_disks: Sequen
     full = f"; full there: {', '.join(full_disks)}" if full_disks and "disk" in what else ""
     fix = f"\n  fix: {remedy}" if remedy else ""
     return f"{who} {what}{where} (exit code {cause.exit_code}){full}{fix}\n{cause.message}".rstrip()
+
+
+def _where(state: RankState | None) -> str:
+    if state is None:
+        return ""
+    phase = START_UP if state.phase == UNEXPLAINED and not state.step else state.phase
+    shown = "" if phase == UNEXPLAINED else f" in {phase}"
+    return f"{shown} at step {state.step:,}" if state.step else shown
 
 
 def _left_early(gone: Sequence[RankState], cause: Failure) -> str:

@@ -11,6 +11,8 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
+from paceline.launch.failures import without_rank
+
 _MARK = "\x01"
 _BAR_SECONDS = 5.0
 _LAST_LINES = 200
@@ -66,7 +68,7 @@ class OutputReader:
                 return
             self._bar_shown = time.monotonic()
         else:
-            self._last.append(line.decode(errors="replace"))
+            self._last.append(without_rank(line.decode(errors="replace")))
         text = with_rank(self._rank, line) + b"\n"
         with self._writing:
             while text:
