@@ -10,8 +10,9 @@ from paceline.arguments import Parser, say
 
 if TYPE_CHECKING:
     from paceline.hosts.file import HostsFile
-    from paceline.launch.script.hosts import ScriptOnHosts
-    from paceline.launch.script.project import ScriptProject
+    from paceline.launch.script.remote.program import ScriptOnHosts
+    from paceline.launch.script.remote.project import ScriptProject
+    from paceline.record.schema import RunDirectory
 
 
 def add_host_options(run: Parser) -> None:
@@ -44,44 +45,68 @@ def _natural(text: str) -> int:
     return int(text)
 
 
-def run_script_on_hosts(arguments: argparse.Namespace, words: list[str]) -> int:
+def run_script_on_hosts(arguments: argparse.Namespace) -> int:
     from paceline.hosts.file import load_hosts
     from paceline.launch.remote.campaign import run_on_hosts
-    from paceline.launch.script.project import find_project
-    from paceline.terminal import outlive_terminal
+    from paceline.launch.script.remote.project import find_project
 
-    outlive_terminal()
-    project = find_project(words, Path.cwd())
+    _refuse_what_hosts_decide(arguments)
     hosts_file = load_hosts(arguments.hosts)
+    project = find_project(arguments.command, Path.cwd())
     program = _program(arguments, project)
     if arguments.detach:
-        return _detach(program)
+        return run_detached(program.run)
     if arguments.push:
         _push(project, hosts_file)
     return run_on_hosts(program, hosts_file, say)
 
 
+def _refuse_what_hosts_decide(arguments: argparse.Namespace) -> None:
+    from paceline.errors import UserError
+
+    if arguments.is_whole:
+        raise UserError(
+            "with --hosts Paceline starts the processes of a script itself, and no other command",
+            "name the script alone: paceline run --hosts FILE train.py ...",
+        )
+    if arguments.python is not None:
+        raise UserError(
+            "with --hosts the hosts file says which Python each host has",
+            "set 'python' there, for all hosts or for one",
+        )
+    if arguments.json is not None:
+        raise UserError(
+            "--json is for scripts on this machine",
+            "afterwards: paceline report RUN --json FILE",
+        )
+
+
 def _program(arguments: argparse.Namespace, project: "ScriptProject") -> "ScriptOnHosts":
-    from paceline.launch.script.hosts import ScriptOnHosts
+    from dataclasses import replace
+
+    from paceline.launch.script.claim import choose_run
+    from paceline.launch.script.remote.program import ScriptOnHosts
     from paceline.record.schema import RunDirectory
 
-    path = arguments.run or Path("runs") / Path(project.script).stem
-    return ScriptOnHosts(
+    program = ScriptOnHosts(
         project,
-        RunDirectory(path.absolute()),
+        RunDirectory(arguments.run.absolute() if arguments.run else Path()),
         arguments.procs or 0,
         shlex.join(["paceline", *sys.argv[1:]]),
         arguments.restarts,
         arguments.hang_timeout,
     )
+    return program if arguments.run else replace(program, run=choose_run(None, program.started_as))
 
 
-def _detach(program: "ScriptOnHosts") -> int:
+def run_detached(run: "RunDirectory") -> int:
+    """The same command again, in a session of its own and with its run directory named."""
     from paceline.launch import jobs
 
     words = list(sys.argv[1:])
     words.remove("--detach")
-    return jobs.detach(words, program.run, say)
+    named = [] if "--run" in words or any(w.startswith("--run=") for w in words) else ["--run"]
+    return jobs.detach(["run", *([*named, str(run.path)] if named else []), *words[1:]], run, say)
 
 
 def _push(project: "ScriptProject", hosts_file: "HostsFile") -> None:

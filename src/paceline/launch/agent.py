@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from paceline.errors import EXIT_USER_ERROR
 from paceline.launch.failures import echo_level
 from paceline.launch.remote.joining import STARTING, WAITING, write_stage
-from paceline.launch.script.workers import ScriptWorker, prepare_scripts
+from paceline.launch.script.remote.workers import ScriptWorker, prepare_scripts
 from paceline.launch.workers import Worker, prepare_workers
 from paceline.lifetime import die_with_parent
 from paceline.machine.signals import survive

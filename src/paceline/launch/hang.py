@@ -79,7 +79,9 @@ class RankState:
 
     @property
     def place(self) -> str:
-        phase = START_UP if self.phase == UNEXPLAINED and not self.step else self.phase
+        phase = self.phase
+        if phase == UNEXPLAINED:
+            phase = "between steps" if self.step else START_UP
         where = f"{self.who}, step {self.step:,}, {phase}"
         where += f", at {self.at}" if self.at else ""
         number = f" number {self.collective_number:,}" if self.collective_number else ""
@@ -98,6 +100,8 @@ class HangNews:
 
     text: str
     ends_round: bool
+    stacks: str = ""
+    """Where the stacks of all processes are, if not in what they print."""
 
 
 def find_hang(

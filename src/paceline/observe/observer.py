@@ -5,6 +5,7 @@ the observing, never the script.
 """
 
 import functools
+import multiprocessing
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -14,7 +15,7 @@ from .boundaries import CHECKPOINT, INPUT, NETWORK, Boundaries, Iteration
 from .imports import note_failure
 from .loss import read_scalar
 from .order import Order
-from .recorder import Recorder
+from .recorder import Recorder, note_idle
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -286,7 +287,7 @@ class Observer:
                 if self._stepped:
                     self._close_step()
                 self.recorder.end(reason)
-            elif self.seen["batches"] or self.seen["backwards"]:
-                Recorder(self).note_idle(reason)
+            elif multiprocessing.parent_process() is None or self.seen["backwards"]:
+                note_idle(self.order, reason, self.seen)
         except Exception as error:
             note_failure(repr(error))

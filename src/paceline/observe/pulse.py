@@ -30,6 +30,7 @@ _STILL_SECONDS = 1.5
 _WANTED = "stacks-wanted"
 _START_UP = "start-up"
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_LAUNCHERS = ("torch.distributed.run", "torch.distributed.launcher.api")
 _COLLECTIVES = ("distributed_c10d.py", "rendezvous.py")
 
 
@@ -38,7 +39,7 @@ class Pulse:
         self._folder, self._run, self._where = folder, run, where
         self._file = f"{folder}/pulse-{os.getpid()}.json"
         self._sign: Any = None
-        self._groups: Optional[str] = None
+        self._groups: str | None = None
         self._still_since = time.monotonic()
         self._answered = 0.0
         self._thread = threading.Thread(target=self._work, name="paceline-pulse", daemon=True)
@@ -143,7 +144,8 @@ def find_rank() -> int | None:
     for name in _RANKS:
         if os.environ.get(name, "").isdecimal():
             return int(os.environ[name])
-    return None if "TORCHELASTIC_RUN_ID" in os.environ else 0
+    is_launcher = any(name in sys.modules for name in _LAUNCHERS)
+    return None if is_launcher else 0
 
 
 def _is_child() -> bool:

@@ -25,6 +25,7 @@ _MOST_LISTED = 100_000
 """Steps that are told one by one; later lines have means."""
 _MOST_IN_A_LINE = 4096
 _SCORE_SHARE = 0.25
+_MOST_IDLE_BYTES = 1 << 16
 
 
 class _Line:
@@ -320,13 +321,18 @@ class Recorder:
             unmeasured=list(self._unmeasured.values()),
         )
 
-    def note_idle(self, reason: str) -> None:
-        """This process trained nothing; what it did instead, for whoever wonders."""
-        order = self._observer.order
-        path = os.path.join(order.run, "events", "idle.jsonl")  # noqa: PTH118
-        file = EventFile(path, order.attempt)
-        file.write("note", pid=os.getpid(), reason=reason, seen=self._observer.seen, step=0)
-        file.close()
+
+def note_idle(order: Any, reason: str, seen: dict[str, int]) -> None:
+    """This process trained nothing; what it did instead, for a launcher that wonders. Nothing where
+    no launcher would read it."""
+    path = os.path.join(order.run, "events", "idle.jsonl")  # noqa: PTH118
+    is_launched = os.path.isdir(os.path.dirname(path))  # noqa: PTH112, PTH120
+    is_full = os.path.exists(path) and os.path.getsize(path) > _MOST_IDLE_BYTES  # noqa: PTH110, PTH202
+    if is_full or not is_launched:
+        return
+    file = EventFile(path, order.attempt)
+    file.write("note", step=0, reason=reason, seen={**seen, "torch": int("torch" in sys.modules)})
+    file.close()
 
 
 def _move_network(fields: dict[str, Any], exposed: float) -> None:

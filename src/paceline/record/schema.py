@@ -46,8 +46,8 @@ no `steps_wanted`, because nobody said; `unit` is "sample". It also says `optimi
 classes), `loader` (`workers`, `batch_size`, `prefetch`, `pinned`, `num_batches`; without it the
 script reads its data in another way, and that time counts as compute), `parallel` ("ddp", "fsdp" or
 nothing), and `unmeasured`: what happened and was not timed, as texts. Its `steps` also hold
-`num_micro_batches`, `num_collectives` and `collective_bytes` (of torch.distributed, without
-DDP's own, which are `reduced_bytes`), and of several optimizers `optimizer_losses` by name. Its
+`num_micro_batches`, `num_collectives` and `collective_bytes` (of calls of torch.distributed;
+DDP's own are `reduced_bytes`), and of several optimizers `optimizer_losses` by name. Its
 `score` holds what the script logged, under the script's own names; its `checkpoint` a `path` and
 `num_files`. `end` has `reason` "finished", "failed" or "stopped", and `seen`, how often each
 boundary was passed. A process that never stepped leaves nothing but a line in `events/idle.jsonl`,
@@ -267,6 +267,17 @@ ENVIRONMENT_FIELDS: dict[str, Type] = {
     "hosts": "priced hosts",
 }
 """Of `environment.json`."""
+
+SCRIPT_FIELDS: dict[str, Type] = {
+    "kind": "text",
+    "script": "text",
+    "arguments": "texts",
+    "command": "texts",
+    "directory": "text",
+    "python": "text",
+    "num_procs": "processes",
+}
+"""Of `script.json`."""
 
 LAUNCH_FIELDS: dict[str, Type] = {
     "pid": "process",

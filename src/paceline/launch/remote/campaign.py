@@ -18,7 +18,7 @@ from paceline.launch.claim import next_attempt, note_end, note_launch
 from paceline.launch.remote.collect import collect
 from paceline.launch.remote.fleet import Fleet, in_order, sees_launcher
 from paceline.launch.remote.link import HostLink, names_of
-from paceline.launch.remote.program import Program
+from paceline.launch.remote.program import Kept, Program
 from paceline.launch.remote.restart import (
     Gathering,
     History,
@@ -50,8 +50,7 @@ def run_on_hosts(program: Program, hosts_file: HostsFile, say: Say) -> int:
             away = [link.host for link in fleet.links if link.looked and not sees_launcher(link)]
             collect(program.run, away, say)
             note_end(program.run, code)
-            if code == 0:
-                say(printable(program.ending(started)))
+            program.conclude(code, started, say)
         return code
 
 
@@ -179,7 +178,8 @@ class Campaign:
 
     def _kept(self, saved_step: int) -> str:
         looked = [link.looked for link in self.fleet.links if link.looked]
-        return self.program.saved_in_words(looked, saved_step)
+        steps = [beat["step"] for link in self.fleet.links for beat in link.beats]
+        return self.program.saved_in_words(Kept(looked, saved_step, max(steps, default=0)))
 
     def _newest(self) -> int:
         """The newest checkpoint anywhere, the launcher's own directory included."""

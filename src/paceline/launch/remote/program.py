@@ -23,6 +23,7 @@ from paceline.project import as_question
 from paceline.recipe import refuse_too_many_processes
 from paceline.record.schema import RunDirectory
 from paceline.settings import GuardSettings
+from paceline.terminal import printable
 
 Message = dict[str, Any]
 
@@ -40,6 +41,17 @@ class End:
     states: Sequence[RankState]
     full_disks: Sequence[str] = ()
     """Of the host where it failed."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What hosts told about what is saved, when they were asked."""
+
+    looked: Sequence[Message]
+    newest_step: int
+    """Of our own checkpoints; -1 if there is none."""
+    last_step: int
+    """That any process has told."""
 
 
 class Program(Protocol):
@@ -87,14 +99,14 @@ class Program(Protocol):
     def outcome_of(self, cause: Failure, end: End) -> Outcome:
         """Of a round that ended because a worker failed."""
 
-    def saved_in_words(self, looked: Sequence[Message], newest_step: int) -> str:
-        """What is kept after an end, and what is lost. `looked`: what hosts told when asked."""
+    def saved_in_words(self, kept: Kept) -> str:
+        """What is there after an end, and what is lost."""
 
     def advice(self) -> str:
         """How to go on after an end that was not the last."""
 
-    def ending(self, started: float) -> str:
-        """When it is finished."""
+    def conclude(self, code: int, started: float, say: Say) -> None:
+        """When all is collected: what came of it."""
 
 
 @dataclass(frozen=True)
@@ -157,14 +169,16 @@ class Training:
             return Outcome("mistake", cause.message)
         return Outcome("fault", cause.text, cause.key if cause.state else None)
 
-    def saved_in_words(self, _looked: Sequence[Message], newest_step: int) -> str:
-        return f"saved at step {newest_step:,}" if newest_step >= 0 else "nothing was saved yet"
+    def saved_in_words(self, kept: Kept) -> str:
+        step = kept.newest_step
+        return f"saved at step {step:,}" if step >= 0 else "nothing was saved yet"
 
     def advice(self) -> str:
         return f"Go on with:\n  {self.command}"
 
-    def ending(self, started: float) -> str:
-        return ending_in_words(self.run, started)
+    def conclude(self, code: int, started: float, say: Say) -> None:
+        if code == 0:
+            say(printable(ending_in_words(self.run, started)))
 
 
 @dataclass(frozen=True)

@@ -268,6 +268,8 @@ class Round:
         until = time.monotonic() + _STACK_SECONDS
         while time.monotonic() < until:
             self.fleet.pump()
+        if hang.stacks:
+            self.mission.say(f"  {hang.stacks}")
 
     def _take_in_returned(self) -> None:
         """A host that has come back joins at a checkpoint, for which all stop."""

@@ -33,8 +33,8 @@ from paceline.launch.remote.host_facts import (
 from paceline.launch.remote.joining import StageWatch, importing, write_stage
 from paceline.launch.remote.program_here import ProgramHere, TrainingHere
 from paceline.launch.scratch import scratch_directory
-from paceline.launch.script.output import split_rank
-from paceline.launch.script.program_here import ScriptHere
+from paceline.launch.script.remote.output import split_rank
+from paceline.launch.script.remote.program_here import ScriptHere
 from paceline.launch.starter import AgentStarter, RunningAgent
 from paceline.machine.cores import num_cores
 from paceline.machine.devices import num_visible_devices

@@ -8,6 +8,7 @@ late: only where no wait can ever end (two processes in different collectives), 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from paceline.launch.hang import HangNews, RankState
 from paceline.units import format_seconds
@@ -115,10 +116,9 @@ def _ranks(states: Sequence[RankState]) -> str:
 class ScriptHangs:
     """Says each stall once; ends the round when nobody has moved for `end_seconds`."""
 
-    def __init__(
-        self, hang_seconds: float = HANG_SECONDS, end_seconds: float = END_SECONDS
-    ) -> None:
-        self._hang_seconds, self._end_seconds = hang_seconds, end_seconds
+    def __init__(self, run: Path, hang_seconds: float, end_seconds: float) -> None:
+        """`end_seconds`: 0 never ends it."""
+        self._run, self._hang_seconds, self._end_seconds = run, hang_seconds, end_seconds
         self._said: tuple[tuple[int, int], ...] | None = None
 
     def look(self, states: Sequence[RankState], slowest_step_seconds: float) -> HangNews | None:
@@ -131,7 +131,8 @@ class ScriptHangs:
         if key == self._said and not ends:
             return None
         self._said = key
-        return HangNews(stall.text + ("" if ends else self._what_follows(stall)), ends)
+        text = stall.text + ("" if ends else self._what_follows(stall))
+        return HangNews(text, ends, f"stacks of all processes: {self._run}/stacks")
 
     def _is_over(self, stall: Stall, states: Sequence[RankState]) -> bool:
         quiet = [s.quiet_seconds for s in states if s.ended is None and not s.stopped_seconds]

@@ -45,11 +45,7 @@ class VitalSigns:
         pulses = {beat["pid"]: beat for beat in _read_all(self._folder, PULSES)}
         workers = _read_all(self._folder, "worker-*.json")
         if not workers:
-            workers = [
-                {"rank": beat["rank"], "pid": pid, "code": beat.get("code")}
-                for pid, beat in pulses.items()
-                if beat["rank"] is not None
-            ]
+            workers = _workers_by_pulses(list(pulses.values()))
         found = [self._beat(worker, pulses.get(worker["pid"])) for worker in workers]
         return sorted(found, key=lambda beat: int(beat["rank"]))
 
@@ -63,8 +59,9 @@ class VitalSigns:
         pid, code = int(worker["pid"]), worker["code"]
         beat = {"phase": START_UP, "step": 0, "collective": None, **(pulse or {})}
         beat |= {"rank": int(worker["rank"]), "pid": pid, "stop_asked": False}
-        if code is not None:
-            return {**beat, "ended": f"exit code {code}", "quiet_seconds": 0.0}
+        if code is not None or not psutil.pid_exists(pid):
+            how = "gone" if code is None else f"exit code {code}"
+            return {**beat, "ended": how, "quiet_seconds": 0.0}
         idle_seconds = self._idle_seconds(pid)
         is_observed = pulse is not None
         silent = float(pulse["age"]) if pulse else 0.0
@@ -104,6 +101,15 @@ class VitalSigns:
             self._stopped.pop(pid, None)
             return 0.0
         return time.monotonic() - self._stopped.setdefault(pid, time.monotonic())
+
+
+def _workers_by_pulses(pulses: list[Message]) -> list[Message]:
+    """Where no agent tells who its workers are: of each rank the process that is most surely one,
+    for helpers that a worker starts have its variables too."""
+    chosen: dict[int, Message] = {}
+    for beat in sorted(pulses, key=lambda beat: (beat["has_group"], beat["step"])):
+        chosen[int(beat["rank"])] = beat
+    return [{"rank": rank, "pid": beat["pid"], "code": None} for rank, beat in chosen.items()]
 
 
 def _usage_of(pid: int) -> Usage | None:

@@ -347,5 +347,16 @@ class Facts:
         return self.tool == PACELINE
 
     @property
+    def is_observed(self) -> bool:
+        """Whether it is a run of a script that is not Paceline's."""
+        return "script" in self.settings
+
+    @property
+    def how_far(self) -> str:
+        """In words; how many steps a script wanted, nobody said."""
+        wanted = f" of {self.steps_wanted:,}" if self.steps_wanted is not None else ""
+        return f"at step {self.step:,}{wanted}"
+
+    @property
     def unit(self) -> str:
         return str(self.begin.get("unit", "unit"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.recipe import read_settings
+from paceline.recipe import settings_of_run
 from paceline.record.columns import RankRecord, StepColumns, rank_numbers, read_rank
 from paceline.record.directory import is_being_trained, read_environment, require_run
 from paceline.record.events import Event, read_events
@@ -64,7 +64,7 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         run=path,
         reason=_reason(story, is_being_trained(run), step >= settings["steps"]),
         step=step,
-        steps_wanted=settings["steps"],
+        steps_wanted=None if run.is_observed else settings["steps"],
         settings=settings,
         environment=environment,
         begin=begin,
@@ -227,7 +227,7 @@ def _slowest_events(first: RankRecord, long: LongStory) -> list[Event]:
 
 def _settings(run: RunDirectory) -> dict[str, Any]:
     """The recipe as it is, except that what judgement looks into is sure to be there."""
-    settings = _with_sections(read_settings(run.recipe), _SECTIONS)
+    settings = _with_sections(settings_of_run(run), _SECTIONS)
     steps = settings.get("steps")
     return {**settings, "steps": steps if isinstance(steps, int) else 0}
 
@@ -284,7 +284,8 @@ def _reason(story: Story, is_running: bool | None, is_complete: bool) -> str:
     last = max(story.attempts, key=lambda attempt: attempt.number, default=None)
     number, code = (last.number, last.exit_code) if last else (0, None)
     ends = [event["reason"] for event in story.of_kind("end") if event["attempt"] == number]
-    if ends and ends[-1] != "failed":
+    is_broken = code and ends[-1:] == ["finished"]  # a script may say so and exit with a code
+    if ends and ends[-1] != "failed" and not is_broken:
         return str(ends[-1])
     if code is not None:
         ended = "finished" if is_complete else "ended"

@@ -99,10 +99,7 @@ def _subtitle(facts: Facts) -> str:
     if facts.begin:
         size, hosts = facts.world.size or 1, facts.world.num_hosts or 1
         world = f", {count_of(size, 'process')} on {count_of(hosts, 'host')}"
-    return (
-        f"{facts.settings.get('workload')}, {facts.reason} at step {facts.step:,} of "
-        f"{facts.steps_wanted:,}{world}"
-    )
+    return f"{facts.settings.get('workload')}, {facts.reason} {facts.how_far}{world}"
 
 
 def _tiles(facts: Facts) -> str:

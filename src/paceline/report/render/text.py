@@ -71,8 +71,7 @@ def render_comparison(compared: Comparison) -> str:
 
 def _headline(facts: Facts) -> Iterator[str]:
     settings, world = facts.settings, facts.world
-    where = f"at step {facts.step:,} of {facts.steps_wanted:,}"
-    yield f"{facts.run}: {settings.get('workload')}, {facts.reason} {where}"
+    yield f"{facts.run}: {settings.get('workload')}, {facts.reason} {facts.how_far}"
     attempts = len(facts.attempts)
     tries = f" in {attempts} attempts" if attempts > 1 else ""
     num_hosts = world.num_hosts or 1

@@ -55,9 +55,10 @@ def newest(known: list[Progress]) -> Progress:
     return Progress(step, last.saved_step, last.saved_path)
 
 
-def loss_in_words(progress: Progress) -> str:
-    """What an end costs, as far as it can be known from outside of the script."""
-    step = progress.step
+def loss_in_words(progress: Progress, last_step: int) -> str:
+    """What an end costs, as far as it can be known from outside of the script. `last_step`: that
+    its processes told last, of which events are written a little later."""
+    step = max(progress.step, last_step)
     if step == 0:
         return "no step of an optimizer was seen, so no step is lost"
     if progress.saved_step is None:

@@ -1,5 +1,6 @@
 """What a supervisor does on its own host for the processes of a user's script. No torch."""
 
+import json
 import os
 import sys
 import time
@@ -11,14 +12,14 @@ import psutil
 
 from paceline.doctor.probe import project_facts
 from paceline.launch.script.environment import ObserveOrder, observing_environment
-from paceline.launch.script.progress import read_progress
+from paceline.launch.script.hang_watch import RECORDED
+from paceline.launch.script.remote.progress import read_progress
 from paceline.launch.script.vital_signs import VitalSigns
 from paceline.order import WorkerOrder
 from paceline.record.schema import RunDirectory
 
 Message = dict[str, Any]
 
-_RECORDED_COLLECTIVES = "256"
 _LOG_LEVEL = "TORCH_CPP_LOG_LEVEL"
 """The agent is to be quiet; the script says what it says without Paceline."""
 
@@ -28,7 +29,7 @@ def script_environment(num_procs: int, interface: str) -> dict[str, str]:
     another program than it is without Paceline. What the user has set stays."""
     settings = {
         "GLOO_SOCKET_IFNAME": interface,
-        "TORCH_FR_BUFFER_SIZE": _RECORDED_COLLECTIVES,
+        **RECORDED,
         "PYTHONUNBUFFERED": "1",  # else a pipe shows what is printed minutes later
     }
     if interface != "lo":
@@ -53,7 +54,7 @@ class ScriptHere:
         script, given = message["script"], message["environment"]
         about = RunDirectory(self._run).script
         if not about.exists():
-            about.write_text(script["document"], encoding="utf-8")
+            about.write_text(json.dumps(script["document"]), encoding="utf-8")
         found = project_facts(message["project"])
         place = found["path"] if found else None
         order = WorkerOrder.from_document(message["order"])

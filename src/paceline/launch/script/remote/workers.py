@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from paceline.launch.script.output import OutputReader
+from paceline.launch.script.remote.output import OutputReader
 from paceline.lifetime import die_with_parent
 
 _LAST_OUTPUT_SECONDS = 2.0

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
+from paceline.launch.script.command import refuse_no_script
 
 _LARGE_BYTES = 20_000_000
 
@@ -26,6 +27,10 @@ class ScriptProject:
     """What Python gets: the script, or -m and a module, and the arguments."""
 
     @property
+    def path(self) -> Path:
+        return self.root / self.script
+
+    @property
     def arguments(self) -> tuple[str, ...]:
         return self.words[2:] if self.words[0] == "-m" else self.words[1:]
 
@@ -33,7 +38,7 @@ class ScriptProject:
     def sources(self) -> dict[str, "Source"]:
         """The script and every module of the project that it imports, by path below the root."""
         found: dict[str, Source] = {}
-        waiting = [self.root / self.script] if (self.root / self.script).is_file() else []
+        waiting = [self.path] if self.path.is_file() else []
         while waiting:
             path = waiting.pop()
             name = path.relative_to(self.root).as_posix()
@@ -139,23 +144,10 @@ def find_project(words: Sequence[str], here: Path) -> ScriptProject:
         script = file.relative_to(here).as_posix() if file else words[1]
         return ScriptProject(here, script, tuple(words))
     if not words:
-        raise UserError("there is no script to run", "paceline run --hosts hosts.yaml train.py")
+        raise UserError("no script is named", "paceline run --hosts hosts.yaml train.py")
     path = (here / words[0]).absolute()
-    _refuse_other_than_script(path, words)
+    refuse_no_script(Path(words[0]))
     is_below = path.is_relative_to(here) and here not in (Path.home(), Path("/"))
     root = here if is_below else path.parent
     script = path.relative_to(root).as_posix()
     return ScriptProject(root, script, (script, *words[1:]))
-
-
-_LAUNCHERS = ("torchrun", "srun", "mpirun", "mpiexec", "accelerate", "deepspeed", "python", "uv")
-
-
-def _refuse_other_than_script(path: Path, words: Sequence[str]) -> None:
-    if path.name.startswith(_LAUNCHERS) and not path.is_file():
-        raise UserError(
-            f"with --hosts Paceline starts the processes itself, without '{words[0]}'",
-            "name the script and its arguments alone: paceline run --hosts FILE train.py ...",
-        )
-    if not path.is_file():
-        raise UserError(f"there is no script {path}", "name a file of Python, or -m and a module")
