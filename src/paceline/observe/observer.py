@@ -256,13 +256,13 @@ class Observer:
         return True
 
     @unfailing
-    def end_collective(self, name: str, num_bytes: int, is_timed: bool) -> None:
+    def end_collective(self, name: str, num_bytes: int, timing: str) -> None:
         self._collective_depth = max(self._collective_depth - 1, 0)
         if self._collective_depth:
             return
-        self.times.leave_as(NETWORK if is_timed else None)
-        if self.recorder is not None:
-            self.recorder.add_collective(name, num_bytes, is_timed)
+        self.times.leave_as(NETWORK if timing == "timed" else None)
+        if self.recorder is not None and name:
+            self.recorder.add_collective(name, num_bytes, timing != "untimed")
 
     @unfailing
     def scored(self, values: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """DDP, and the collectives that a script or FSDP calls through torch.distributed."""
 
+import sys
 import weakref
 from typing import Any
 
@@ -26,6 +27,11 @@ _COLLECTIVES = (
     "broadcast_object_list",
     "scatter_object_list",
 )
+TIMED = "timed"
+LATER = "later"
+"""It runs beside the script on a CPU: what is waited for it at the end is timed."""
+UNTIMED = "untimed"
+"""It runs on a device, where the host's clock does not see it."""
 _WAITING = ("barrier", "monitored_barrier")
 
 
@@ -33,6 +39,7 @@ def watch_collectives(state: State, module: Any) -> None:
     """`torch.distributed.distributed_c10d`, before torch.distributed passes its functions on."""
     for name in _COLLECTIVES:
         wrap(module, name, lambda original, name=name: _collective(state, original, name))
+    _watch_waiting(state, module)
 
 
 def _collective(state: State, original: Any, name: str) -> Any:
@@ -49,9 +56,29 @@ def _collective(state: State, original: Any, name: str) -> Any:
     return collective
 
 
-def _size(name: str, arguments: Any, options: Any) -> tuple[int, bool]:
-    """Bytes, and whether the host's clock tells how long it took: on a device, or with `async_op`,
-    it runs beside the script."""
+def _watch_waiting(state: State, module: Any) -> None:
+    """What began beside the script, as FSDP's collectives do, is waited for here on a CPU; a device
+    is only told to wait."""
+
+    def make(original: Any) -> Any:
+        def wait(self: Any, *arguments: Any, **options: Any) -> Any:
+            observer = state[0]
+            if not observer.here() or sys.modules["torch"].cuda.is_initialized():
+                return original(self, *arguments, **options)
+            observer.begin_collective()
+            try:
+                return original(self, *arguments, **options)
+            finally:
+                observer.end_collective("", 0, TIMED)
+
+        return wait
+
+    if hasattr(module, "Work"):
+        wrap(module.Work, "wait", make)
+
+
+def _size(name: str, arguments: Any, options: Any) -> tuple[int, str]:
+    """Bytes, and whether the host's clock tells how long it took."""
     try:
         waits = name in _WAITING or "object" in name
         is_beside = bool(options.get("async_op")) or any(a is True for a in arguments)
@@ -62,9 +89,11 @@ def _size(name: str, arguments: Any, options: Any) -> tuple[int, bool]:
                 if hasattr(part, "element_size"):
                     num_bytes = max(num_bytes, part.numel() * part.element_size())
                     on_device = on_device or part.device.type != "cpu"
-        return num_bytes, waits or not (is_beside or on_device)
+        if on_device and not waits:
+            return num_bytes, UNTIMED
+        return num_bytes, LATER if is_beside else TIMED
     except Exception:
-        return 0, False
+        return 0, UNTIMED
 
 
 def watch_ddp(state: State, module: Any) -> None:
@@ -87,7 +116,7 @@ def watch_ddp(state: State, module: Any) -> None:
             try:
                 return original(self)
             finally:
-                observer.end_collective("broadcast of buffers", 0, True)
+                observer.end_collective("broadcast of buffers", 0, TIMED)
 
         return _sync_buffers
 

@@ -166,6 +166,16 @@ class CheckpointCost:
 
 
 @dataclass(frozen=True)
+class SavedFiles:
+    """What a script saved last, in a form of its own."""
+
+    path: Path
+    step: int
+    num_bytes: int
+    num_files: int
+
+
+@dataclass(frozen=True)
 class Saving:
     """Checkpoints: what one holds and what saving cost, or what is said of them beforehand."""
 
@@ -173,6 +183,7 @@ class Saving:
     cost: CheckpointCost = field(default_factory=CheckpointCost)
     every_steps: int | None = None
     predicted_bytes: int | None = None
+    files: SavedFiles | None = None
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Reading a run directory into `Facts`. The first process is told; the others show who waited."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,13 @@ from paceline.report.own.busyness import cpu_seconds_in_steps, own_cpu_share
 from paceline.report.own.checkpoint import checkpoint_cost, newest_contents
 from paceline.report.own.data_card import data_card
 from paceline.report.own.hosts import read_hosts
+from paceline.report.own.observed import (
+    observed_data,
+    observed_rate,
+    observed_saving,
+    observed_warnings,
+    with_script_scores,
+)
 from paceline.report.own.oddities import warnings_of
 from paceline.report.own.rate import recorded_rate
 from paceline.report.own.step_times import step_times
@@ -60,11 +68,11 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
     times = world_times(long.kept, records, long.cutoffs)
     world = _world(run, long, records, (begin, environment), times)
     step = _step(story)
-    return Facts(
+    facts = Facts(
         run=path,
         reason=_reason(story, is_being_trained(run), step >= settings["steps"]),
         step=step,
-        steps_wanted=None if run.is_observed else settings["steps"],
+        steps_wanted=settings["steps"],
         settings=settings,
         environment=environment,
         begin=begin,
@@ -90,6 +98,24 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         data=_training_set(settings, long.kept, newest, begin),
         saving=_saving(settings, story, newest, long.kept),
         verdict=judge(times, int(long.kept.total("num_steps"))),
+    )
+    return _as_observed(run, facts, long, records)
+
+
+def _as_observed(
+    run: RunDirectory, facts: Facts, long: LongStory, ranks: list[RankRecord]
+) -> Facts:
+    """What a script tells in other ways than a recipe does."""
+    if not run.is_observed:
+        return facts
+    return replace(
+        facts,
+        steps_wanted=None,
+        learning=with_script_scores(facts.learning, long.story),
+        rate=observed_rate(long.kept),
+        data=observed_data(facts.begin, long.kept),
+        saving=observed_saving(long.story, long.kept),
+        warnings=[*facts.warnings, *observed_warnings([rank.events for rank in ranks])],
     )
 
 
