@@ -82,6 +82,10 @@ class Program(Protocol):
         """What is said when the user asks for the end."""
 
     @property
+    def stop_seconds(self) -> float | None:
+        """How long workers may take to end when they are asked; None is as long as they need."""
+
+    @property
     def purpose(self) -> Purpose:
         """For the doctor."""
 
@@ -115,6 +119,7 @@ class Training:
 
     job: Job
     can_take_in_hosts: bool = True
+    stop_seconds: float | None = None
     stopping: str = "saving a checkpoint on all hosts, then stopping (once more: end at once)"
 
     @property

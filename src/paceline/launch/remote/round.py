@@ -229,6 +229,8 @@ class Round:
             return self._judge_joining() if self.stop.asked is None else self._stop_joining()
         if self.stop.asked is not None and not self._told_to_stop:
             self._tell_to_stop()
+        if self._has_stopped_long_enough():
+            return Outcome("stopped")
         hang = self._hangs.look(states_of(self.members), self._slowest_step_seconds)
         if hang is not None:
             self._tell_hang(hang)
@@ -256,8 +258,13 @@ class Round:
         is_over = time.monotonic() - self._stop_asked_at > _FIRST_SAVE_SECONDS
         return Outcome("stopped") if is_over else None
 
+    def _has_stopped_long_enough(self) -> bool:
+        limit, asked_at = self.program.stop_seconds, self._stop_asked_at
+        return limit is not None and asked_at is not None and time.monotonic() - asked_at > limit
+
     def _tell_to_stop(self) -> None:
         self._told_to_stop = True
+        self._stop_asked_at = time.monotonic()
         self.fleet.ask(self.members, do="ask_stop")
 
     def _tell_hang(self, hang: HangNews) -> None:

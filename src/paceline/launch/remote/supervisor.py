@@ -180,6 +180,7 @@ class Supervisor:
     def ask_stop(self) -> None:
         for process in self._program.workers():
             process.terminate()
+            process.send_signal(signal.SIGCONT)  # one that is stopped hears of it only then
 
     def end_round(self) -> None:
         """The workers die with their agent."""

@@ -36,6 +36,7 @@ class ScriptOnHosts:
     min_hosts: int | None = None
     device: str = "auto"
     can_take_in_hosts: bool = False
+    stop_seconds: float | None = 30.0
     stopping: str = "ending the script on all hosts (SIGTERM; once more: end at once)"
 
     @property
