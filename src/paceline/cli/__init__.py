@@ -11,10 +11,10 @@ import sys
 
 from paceline import __version__
 from paceline.arguments import Parser
-from paceline.cli import data, hosts, jobs, live, new, read, run, train
+from paceline.cli import data, hosts, jobs, live, new, plan, read, run, train
 from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.task_finder import find_task, task_names
-from paceline.terminal import say_on_stderr
+from paceline.terminal import print_what_cannot_be_as_another, say_on_stderr
 
 _DOTTED_OPTION = re.compile(r"--([a-z0-9_]+(?:\.[a-z0-9_]+)+)(?:=(.*))?")
 
@@ -35,6 +35,7 @@ def build_parser() -> Parser:
     for name in task_names():
         find_task(name).add_verbs(verbs)
     read.add_readers(verbs)
+    plan.add_plan(verbs)
     live.add_live(verbs)
     hosts.add_hosts(verbs)
     hosts.add_lab(verbs)
@@ -106,6 +107,7 @@ def refuse_windows() -> None:
 
 
 def main() -> None:
+    print_what_cannot_be_as_another()
     try:
         refuse_windows()
         arguments = parse(sys.argv[1:])

@@ -14,7 +14,7 @@ from .pulse import start_pulse, whereabouts
 
 
 def start(run: str) -> None:
-    order = read_order() or (order_for(os.path.abspath(run)) if run else None)  # noqa: PTH100
+    order = read_order() or (order_for(run) if run else None)
     if order is None or getattr(sys, "_paceline_is_observing", False):
         return
     sys._paceline_is_observing = True  # type: ignore[attr-defined]
@@ -54,6 +54,7 @@ def _method(owner: str, method: str, argument: str) -> Any:
     return partial(logging.watch_method, owner=owner, method=method, argument=argument)
 
 
+_LIGHTNING = "pytorch.trainer.connectors.logger_connector.logger_connector"
 _WATCHES: dict[str, Any] = {
     "torch": training.watch_tensor,
     "torch.optim.optimizer": training.watch_optimizers,
@@ -72,5 +73,9 @@ _WATCHES: dict[str, Any] = {
     "wandb.sdk.wandb_run": _method("Run", "log", "data"),
     "trackio.run": _method("Run", "log", "metrics"),
     "transformers.trainer": _method("Trainer", "log", "logs"),
+    f"lightning.{_LIGHTNING}": _method("_LoggerConnector", "log_metrics", "metrics"),
+    f"pytorch_lightning.{_LIGHTNING.removeprefix('pytorch.')}": _method(
+        "_LoggerConnector", "log_metrics", "metrics"
+    ),
     "accelerate.accelerator": _method("Accelerator", "log", "values"),
 }

@@ -43,23 +43,40 @@ class Pulse:
         self._groups: str | None = None
         self._still_since = time.monotonic()
         self._answered = 0.0
-        self._thread = threading.Thread(target=self._work, name="paceline-pulse", daemon=True)
-        self._thread.start()
+        self._pid = os.getpid()
+        self._over = threading.Event()
+        self._thread: Any = None
+        self._start()
         atexit.register(self._beat_last)
+        os.register_at_fork(before=self._pause, after_in_parent=self._start)
+
+    def _start(self) -> None:
+        if os.getpid() == self._pid:
+            self._over.clear()
+            self._thread = threading.Thread(target=self._work, name="paceline-pulse", daemon=True)
+            self._thread.start()
+
+    def _pause(self) -> None:
+        """A process that forks should have one thread: Python warns of others, and a lock that one
+        of them holds is held in the child for good."""
+        if os.getpid() == self._pid and self._thread is not None:
+            self._over.set()
+            self._thread.join(1.0)
 
     def _beat_last(self) -> None:
         """Whoever looks after the end wants the last step, not that of half a second ago."""
-        with contextlib.suppress(Exception):
-            self._beat()
+        if os.getpid() == self._pid:
+            with contextlib.suppress(Exception):
+                self._beat()
 
     def _work(self) -> None:
-        while True:
+        while not self._over.is_set():
             try:
                 self._beat()
                 self._answer()
             except Exception:  # noqa: S110  (a full disk, a torch that is half imported)
                 pass
-            time.sleep(_EVERY_SECONDS)
+            self._over.wait(_EVERY_SECONDS)
 
     def _beat(self) -> None:
         rank = find_rank()

@@ -47,7 +47,7 @@ def run_on_hosts(program: Program, hosts_file: HostsFile, say: Say) -> int:
         fleet = Fleet(program, hosts_file.hosts, say)
         with unmoved_by_closed_terminal():
             code = run_with(fleet, stop, program, hosts_file, started)
-            away = [link.host for link in fleet.links if link.looked and not sees_launcher(link)]
+            away = [link.host for link in fleet.links if link.sees and not sees_launcher(link)]
             collect(program.run, away, say)
             note_end(program.run, code)
             program.conclude(code, started, say)

@@ -102,6 +102,7 @@ class Supervisor:
             self._start(message)
         elif what == "ask_stop":
             self.ask_stop()
+            self.pulse(heard_stop=True)
         elif what == "stacks":
             self._program.keep_stacks()
         elif what == "end_round":
@@ -170,12 +171,13 @@ class Supervisor:
             full_disks=full_disks(),
         )
 
-    def pulse(self) -> None:
+    def pulse(self, heard_stop: bool = False) -> None:
         beats = self._program.beats()
         if len(beats) >= self._num_procs:
             self._stages = None
         stage = self._stages.look() if self._stages else None
-        self.answer("pulse", round=self._round, beats=beats, stage=stage)
+        now = {"beats": beats, "stage": stage, "heard_stop": heard_stop}
+        self.answer("pulse", round=self._round, **now)
 
     def ask_stop(self) -> None:
         for process in self._program.workers():

@@ -16,6 +16,8 @@ def input_(facts: Facts) -> Answer:
         return _without_loader()
     if facts.is_own and not found.step_seconds:
         return Answer("input", ask, "No step was recorded.", missing="steps")
+    if INPUT not in found.shares and any("input" in doubt.answers for doubt in facts.doubts):
+        return Answer("input", ask, "It cannot be told.", missing="facts that fit together")
     if INPUT not in found.shares:
         return Answer(
             "input",
@@ -81,6 +83,9 @@ def _of_log(facts: Facts) -> Answer:
         f"{'Yes' if share >= LEAST_SHARE else 'No'}: {percent(share)} of the step is input wait, "
         f"{format_seconds(mean * share)} of {format_seconds(mean)}. {_without_input(mean, rest)}"
     )
+    if len(facts.world.rank_inputs) > 1:
+        figures["input_share_by_rank"] = {r.name: r.input_share for r in facts.world.rank_inputs}
+        sentence += " This is the process that waits longest: the others wait for it."
     num_steps = times.num_steps if times is not None else 0
     how = f"the mean of the waits that the log prints, over {count_of(num_steps, 'step')}"
     return Answer("input", QUESTIONS["input"], sentence, figures, how)

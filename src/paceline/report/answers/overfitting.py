@@ -13,6 +13,7 @@ from paceline.report.facts.learning import (
     best_score,
     find_gap,
     find_turn,
+    is_lower_better,
     measures,
     series,
 )
@@ -110,7 +111,7 @@ def _by_score(facts: Facts, best: dict[str, Any], told: str) -> Answer:
     name = next((name for name in measures(scores) if len(series(scores, name)) > 1), None)
     if name is None:
         return _unknown(facts, best, told)
-    turn = find_turn(series(scores, name), lower_is_better=False)
+    turn = find_turn(series(scores, name), lower_is_better=_is_lower_better(facts, name))
     first = series(scores, name)
     figures: dict[str, Any] = {
         "measure": name,
@@ -141,6 +142,11 @@ def _by_score(facts: Facts, best: dict[str, Any], told: str) -> Answer:
         _HOW_APART,
         _missing(facts),
     )
+
+
+def _is_lower_better(facts: Facts, name: str) -> bool:
+    """The score of a task of this project is one where higher is better, whatever its name."""
+    return not facts.is_own and is_lower_better(name)
 
 
 def _unknown(facts: Facts, best: dict[str, Any], told: str) -> Answer:

@@ -14,6 +14,7 @@ from paceline.record.events import Event, read_events
 from paceline.record.schema import RunDirectory
 from paceline.record.story import LongStory, Story, join_story
 from paceline.report.facts.arithmetic import arithmetic_warnings
+from paceline.report.facts.consistency import checked
 from paceline.report.facts.durations import booked_by_purpose
 from paceline.report.facts.facts import (
     CheckpointContents,
@@ -99,7 +100,7 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         saving=_saving(settings, story, newest, long.kept),
         verdict=judge(times, int(long.kept.total("num_steps"))),
     )
-    return _as_observed(run, facts, long, records)
+    return checked(_as_observed(run, facts, long, records))
 
 
 def _as_observed(
