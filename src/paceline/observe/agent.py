@@ -10,6 +10,7 @@ from . import imports
 from .hooks import habits, loading, logging, network, saving, training
 from .observer import Observer
 from .order import Order, order_for, read_order
+from .pulse import start_pulse, whereabouts
 
 
 def start(run: str) -> None:
@@ -18,6 +19,7 @@ def start(run: str) -> None:
         return
     sys._paceline_is_observing = True  # type: ignore[attr-defined]
     state: list[Any] = [Observer(order)]
+    start_pulse(order.pulse_directory, order.run, lambda: whereabouts(state[0]))
     os.register_at_fork(after_in_child=partial(_start_anew, state, order))
     atexit.register(_finish, state)
     _watch_hard_exit(state)
