@@ -258,7 +258,7 @@ def test_text_under_autocast_has_about_the_same_loss() -> None:
 @needs_kernels
 def test_attention_takes_keys_of_any_layout_of_memory() -> None:
     torch.manual_seed(1)
-    packing = Packing(torch.tensor([[True, True, False], [True, True, True]]))
+    packing = Packing.of(torch.tensor([[True, True, False], [True, True, True]]))
     plan = AttentionPlan(packing, packing, num_heads=2)
     values = torch.randn(192, 5).t()
     assert not attention.can_take(values, None, attention.Extent(2, 3, 3, False))

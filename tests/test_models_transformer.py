@@ -146,7 +146,7 @@ def reference_loss(model: Transformer, batch: tuple[Tensor, Tensor, Tensor]) -> 
     reference.load_state_dict(as_torch_names(model), strict=False)
     positions = [torch.arange(ids.numel()) % ids.shape[1] for ids in (source, target_in)]
     embedded = [
-        model.embed(ids.flatten(), places).view(*ids.shape, -1)
+        model.embed(ids.flatten(), places, ids.shape[1]).view(*ids.shape, -1)
         for ids, places in zip((source, target_in), positions, strict=True)
     ]
     mask = torch.nn.Transformer.generate_square_subsequent_mask(target_in.shape[1])
@@ -252,7 +252,7 @@ def test_a_token_does_not_see_what_follows_it() -> None:
 def test_the_fast_attention_is_the_plain_one_with_its_gradients(is_causal: bool) -> None:
     torch.manual_seed(2)
     source, _, target = a_batch()
-    keys, queries = Packing(source != 0), Packing(target != 0)
+    keys, queries = Packing.of(source != 0), Packing.of(target != 0)
     if is_causal:
         keys = queries
     plan = AttentionPlan(queries, keys, num_heads=2, is_causal=is_causal)
@@ -277,7 +277,7 @@ def test_the_fast_attention_is_the_plain_one_with_its_gradients(is_causal: bool)
 @pytest.mark.usefixtures("both_ways")
 def test_attention_with_dropout_has_the_gradient_of_what_it_computed() -> None:
     torch.manual_seed(3)
-    keys = Packing(a_batch()[0] != 0)
+    keys = Packing.of(a_batch()[0] != 0)
     plan = AttentionPlan(keys, keys, num_heads=2)
     values = torch.randn(len(keys.places), 192, requires_grad=True)
     direction, weight = torch.randn_like(values), torch.randn(len(keys.places), 64)
@@ -295,7 +295,7 @@ def test_attention_with_dropout_has_the_gradient_of_what_it_computed() -> None:
 @pytest.mark.skipif(build.library("tokens") is None, reason="no C compiler here")
 def test_the_number_of_threads_changes_no_bit_of_attention() -> None:
     torch.manual_seed(11)
-    keys = Packing(a_batch()[0] != 0)
+    keys = Packing.of(a_batch()[0] != 0)
     values = torch.randn(len(keys.places), 192, requires_grad=True)
     weight, before, results = torch.randn(len(keys.places), 64), torch.get_num_threads(), []
     for num_threads in (1, 2, 3):

@@ -117,7 +117,7 @@ class Stepper:
     def _combine(self, loss_sum: torch.Tensor, plan: StepPlan) -> torch.Tensor:
         """The step's mean loss and the running averages of batch norm, in one small all-reduce."""
         network = self.state.network
-        sums = torch.cat([loss_sum.view(1), take_statistics(network).to(loss_sum)])
+        sums = torch.cat([loss_sum.view(1), take_statistics(network).to(loss_sum.dtype)])
         self.world.add_up(sums)
         absorb_statistics(network, sums[1:] / len(plan.indices))
         return sums[0] / plan.num_units
