@@ -11,13 +11,17 @@ import pytest
 
 from paceline import recipe as recipes
 from paceline.machine.arithmetic import Arithmetic
+from paceline.order import WorkerOrder
+from paceline.record.events import read_events
 from paceline.record.phases import PhaseClock
+from paceline.record.schema import RunDirectory
 from paceline.task_finder import find_task
 from paceline.tasks.contract import Task
 from paceline.tasks.imagenet.preparation import prepare as imagenet
 from paceline.tasks.imagenet.standin import archives
 from paceline.tasks.network import build_network
 from paceline.tasks.nmt.preparation import prepare as nmt
+from paceline.train.attempt import Attempt
 from paceline.train.state import build_state
 from paceline.train.step import Stepper, plan_step
 from paceline.world import World
@@ -181,3 +185,32 @@ def test_a_users_task_is_scored_without_mixing_devices(example: Path) -> None:
     watch = watched_evaluation(opened(str(recipe), *own_data(example), *AVERAGED))
     assert texts(watch, "mixed") == []
     assert len(watch.of("read")) <= 3, "the sums at its end"
+
+
+def test_the_whole_loop_sends_each_batch_once_and_reads_losses_an_interval_late(
+    pictures: Path, tmp_path: Path
+) -> None:
+    """An attempt's whole life, with its input threads, its log, its scores and its checkpoint."""
+    settings = ["steps=6", "log.every_steps=2", "evaluate.every_steps=6", "evaluate.batch=1000"]
+    task = opened("cifar10-tiny", *small(pictures, *PICTURES, *settings))
+    run, world = RunDirectory(tmp_path / "run"), World(0, 1, META, saves=True)
+    with watching() as watch:
+        attempt = Attempt(task.recipe, run, task, world)
+        assert attempt.live(WorkerOrder(), lambda: False) == "finished"
+    passed = [f"{p.kind} {p.where.partition(':')[0]}" for p in watch.passages]
+    loop = passed[passed.index("copy train/input.py") :]
+    until_scores = loop[: loop.index("copy tasks/batch_values.py")]
+    batch, losses = "copy train/input.py", "read measure/device_clock.py"
+    assert until_scores.count(batch) == 12, "two micro-batches in each of six steps"
+    first = until_scores.index(losses)
+    assert until_scores[:first].count(batch) >= 8, "two intervals are queued before one is read"
+    assert until_scores[-2:] == [losses, losses], "before scores all are read"
+    assert set(until_scores) == {batch, losses}
+    after = set(loop[len(until_scores) :])
+    assert after == {"copy tasks/batch_values.py", "read cifar10/task.py", "read train/save.py"}
+    assert [event["step"] for event in read_events(run.rank_events(0)) if "losses" in event] == [
+        2,
+        4,
+        6,
+    ]
+    assert (run.checkpoints / "step-0000006").is_dir()

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 def to_device(batch: Any, device: "torch.device") -> Any:
     """The same batch of tensors on the device; arrays become tensors on the way."""
+    if isinstance(batch, Staged):
+        return batch.arrive(device)
     if device.type == "cpu":
         return _changed(batch, lambda value: _moved(_as_tensor(value), device))
     return stage(batch, device).arrive(device)

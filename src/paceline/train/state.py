@@ -98,6 +98,11 @@ def moving_average(decay: float) -> Any:
     return get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
 
 
+def device_of(state: TrainState) -> torch.device:
+    """Where its weights are."""
+    return next(state.network.parameters()).device
+
+
 def weight_tensors(network: nn.Module) -> Tensors:
     return {name: value.detach() for name, value in network.state_dict().items()}
 
