@@ -84,9 +84,17 @@ def _padded(tokens: Tensor, packing: Packing) -> Tensor:
     return full.view(packing.num_sentences, packing.length, *tokens.shape[1:]).transpose(1, 2)
 
 
-@cache
 def why_not_by_starts(device: torch.device, dtype: torch.dtype, head_width: int) -> str | None:
     """None where the kernel is there and right."""
+    return _found_out(device, dtype, head_width)
+
+
+# A constant for `torch.compile`, which cannot look into a trial.
+why_not_by_starts._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+@cache
+def _found_out(device: torch.device, dtype: torch.dtype, head_width: int) -> str | None:
     if device.type == "meta":
         return None  # nothing can be compared there, and CUDA's way is to be taken
     if device.type != "cuda":
@@ -98,10 +106,6 @@ def why_not_by_starts(device: torch.device, dtype: torch.dtype, head_width: int)
     if error <= _TOLERANCE.get(dtype, 0.0):
         return None
     return f"its results are off by {error:.2g}"
-
-
-# A constant for `torch.compile`, which cannot look into a trial.
-why_not_by_starts._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _try_by_starts(device: torch.device, dtype: torch.dtype, head_width: int) -> float:

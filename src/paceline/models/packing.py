@@ -7,10 +7,9 @@ Where tokens lie is found on the host, by whoever makes the batch, and is sent w
 could be asked only by waiting for it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,21 @@ import torch
 from torch import Tensor
 
 Lengths = npt.NDArray[np.integer[Any]]
+Value = TypeVar("Value")
+
+
+class kept(Generic[Value]):  # noqa: N801  (used like `property`)
+    """A property that is computed once, as `functools.cached_property`: whose lock, in Python
+    3.11, `torch.compile` cannot look into."""
+
+    def __init__(self, make: Callable[[Any], Value]) -> None:
+        self._make, self._name = make, make.__name__
+        self.__doc__ = make.__doc__
+
+    def __get__(self, instance: Any, owner: type) -> Value:
+        value = self._make(instance)
+        object.__setattr__(instance, self._name, value)  # found from now on, instead of this
+        return value
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,12 +77,12 @@ class Packing:
         """Whether no place is padding."""
         return self.num_tokens == self.num_sentences * self.length
 
-    @cached_property
+    @kept
     def positions(self) -> Tensor:
         """Of each packed token, its position in its sentence."""
         return self.places % self.length
 
-    @cached_property
+    @kept
     def is_real(self) -> Tensor:
         """(sentences, length)"""
         flat = torch.zeros(
@@ -76,7 +90,7 @@ class Packing:
         )
         return flat.index_fill_(0, self.places, True).view(self.num_sentences, self.length)
 
-    @cached_property
+    @kept
     def numbers(self) -> Tensor:
         """Of each place, the number of its packed token; padding points at token 0."""
         flat = self.places.new_zeros(self.num_sentences * self.length)
@@ -102,12 +116,12 @@ class AttentionPlan:
     num_heads: int
     is_causal: bool = False
 
-    @cached_property
+    @kept
     def starts(self) -> Tensor:
         """Of queries and of keys, (2, sentences + 1)."""
         return torch.stack([self.queries.starts, self.keys.starts])
 
-    @cached_property
+    @kept
     def small_starts(self) -> tuple[Tensor, Tensor]:
         """The same in 32 bits, as CUDA's kernels want them."""
         return self.queries.starts.int(), self.keys.starts.int()

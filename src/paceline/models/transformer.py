@@ -69,7 +69,8 @@ class Transformer(nn.Module):
     def embed(self, ids: Tensor, positions: Tensor, longest: int) -> Tensor:
         """Scaled embeddings plus positions, all below `longest`, of any number of tokens."""
         embedded = F.embedding(ids, self.embedding.weight).mul_(math.sqrt(self.shape.width))
-        table = sinusoids(_round_up(longest, POSITIONS_STEP), self.shape.width, ids.device)
+        length = POSITIONS_STEP if longest <= POSITIONS_STEP else _round_up(longest, POSITIONS_STEP)
+        table = sinusoids(length, self.shape.width, ids.device)
         embedded = embedded.add_(table.index_select(0, positions))
         return dropout(embedded, self.shape.residual_dropout if self.training else 0.0)
 
@@ -208,9 +209,17 @@ def _round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-@lru_cache(maxsize=8)
 def sinusoids(length: int, width: int, device: torch.device) -> Tensor:
     """(length, width): first sines, then cosines, as tensor2tensor has them."""
+    return _sinusoids(length, width, device)
+
+
+# A constant for `torch.compile`, which would else compute it in every step.
+sinusoids._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=8)
+def _sinusoids(length: int, width: int, device: torch.device) -> Tensor:
     num_waves = width // 2
     rate = math.log(LONGEST_WAVE) / max(num_waves - 1, 1)
     frequencies = torch.exp(torch.arange(num_waves, dtype=torch.float64) * -rate)
