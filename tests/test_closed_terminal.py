@@ -155,3 +155,30 @@ def test_a_run_saves_and_ends_as_asked_when_what_it_prints_into_has_ended(
     process.terminate()
     assert process.wait(60) == 143
     assert saved_steps(run) == [recorded_steps(run)]
+
+
+_TALKS_IN_A_HANDLER = """
+import os, signal, threading, time
+from paceline.terminal import outlive_terminal, say_on_stderr
+outlive_terminal()
+signal.signal(signal.SIGHUP, lambda *_: say_on_stderr("saving, then stopping"))
+def hang_up():
+    for _ in range(300):
+        os.kill(os.getpid(), signal.SIGHUP)
+        time.sleep(0.001)
+    done.append(True)
+done = []
+threading.Thread(target=hang_up).start()
+while not done:
+    say_on_stderr("a line of a host " * 500)
+"""
+
+
+def test_a_hang_up_in_the_middle_of_a_line_ends_nobody() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _TALKS_IN_A_HANDLER], stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(0.5)  # nobody reads: it is stopped in the middle of a line
+    _, said = process.communicate()
+    assert process.returncode == 0, said[-2000:]
+    assert "saving, then stopping" in said

@@ -15,6 +15,7 @@ from paceline.report.facts.facts import Options
 from paceline.report.facts.trend import trend
 from paceline.report.own.run import read_run
 from paceline.report.report import open_report
+from paceline.units import Scale
 from tests import stored_runs
 from tests.stored_runs import SCENES, StoredRun, two_busy_ranks
 
@@ -51,6 +52,16 @@ def test_cost_counts_lost_work_and_hosts_that_idle(tmp_path: Path) -> None:
     assert figures["cost_if_kept_while_idle"] == pytest.approx(figures["cost"] + 3.6)
     dearer = answered(path, Options(price_per_hour=36.0))["cost"].figures
     assert dearer["cost"] == pytest.approx(10 * figures["cost"])
+
+
+@pytest.mark.parametrize(("scale", "points"), [("100", 0.62), ("1, as %", 62.0), (None, None)])
+def test_a_point_of_a_score_is_what_the_task_says_and_is_not_guessed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: Any, points: float | None
+) -> None:
+    scales = {"top1": Scale("score", scale)} if scale else {}
+    monkeypatch.setattr("paceline.report.answers.cost.scales_of", lambda _workload: scales)
+    figures = answered(stored_runs.overfitting(tmp_path / "a").path)["cost"].figures
+    assert figures.get("score_points") == (pytest.approx(points, rel=0.01) if points else None)
 
 
 def test_without_a_price_the_report_says_how_to_give_one(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 pipes and `--help` do not pay for it. A file, a pipe and TERM=dumb get plain lines.
 """
 
+import codecs
 import io
 import math
 import os
@@ -37,6 +38,27 @@ def printable(text: str) -> str:
     JSON's, so text that is JSON stays JSON with the same content.
     """
     return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+_INSTEAD = str.maketrans(
+    "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588\u00b5\u2026", ".:-=+*##u."
+)
+"""The bars of small curves, from low to high, and what units need."""
+
+
+def print_what_cannot_be_as_another() -> None:
+    """On a terminal or a pipe that knows few characters, others stand in for the rest."""
+    codecs.register_error("paceline", _stand_in)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="paceline")
+
+
+def _stand_in(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    other = error.object[error.start : error.end].translate(_INSTEAD)
+    return other.encode("ascii", "replace").decode("ascii"), error.end
 
 
 def printable_line(text: str) -> str:
@@ -117,11 +139,19 @@ def bar(share: float, width: int, ascii_only: bool = False) -> str:
     return full * num_full + empty * (width - num_full)
 
 
-class _UnfailingOutput(io.RawIOBase):
-    """A file descriptor that takes everything: what cannot be written is dropped."""
+class _UnfailingOutput(io.BufferedIOBase):
+    """A file descriptor that takes everything: what cannot be written is dropped.
+
+    Without a buffer of Python's, which refuses to be written by a signal handler while it is being
+    written ("reentrant call"): a launcher that was just printing would end at a closed terminal.
+    """
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
+
+    @property
+    def name(self) -> int:
+        return self._handle
 
     def fileno(self) -> int:
         return self._handle
@@ -133,10 +163,14 @@ class _UnfailingOutput(io.RawIOBase):
         return True
 
     def write(self, content: "ReadableBuffer") -> int:
+        rest = memoryview(content).cast("B")
+        num_bytes = rest.nbytes
         try:
-            return os.write(self._handle, content)
+            while rest:
+                rest = rest[os.write(self._handle, rest) :]
         except OSError:  # EIO: the terminal was closed; EPIPE: so was `tee`; ENOSPC: a full log
-            return memoryview(content).nbytes
+            pass
+        return num_bytes
 
 
 def outlive_terminal() -> None:
@@ -152,7 +186,7 @@ def _unfailing(stream: TextIO | None, handle: int) -> TextIO:
     if stream is None:  # closed before the start (`2>&-`): the number may be another file's now
         return Path(os.devnull).open("w", encoding="utf-8")
     return io.TextIOWrapper(
-        io.BufferedWriter(_UnfailingOutput(handle)),
+        _UnfailingOutput(handle),
         encoding=stream.encoding,
         errors="backslashreplace",
         line_buffering=True,  # processes that train end without the interpreter's last flush

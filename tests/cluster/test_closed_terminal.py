@@ -28,7 +28,6 @@ def test_a_run_on_hosts_saves_and_ends_when_its_terminal_closes(
     run = RunDirectory(path)
     try:
         terminal.wait_for("] step ")
-        time.sleep(2)  # a window is not closed in the very moment of the first step
         terminal.close()
         until = time.monotonic() + 90
         while is_being_trained(run) is not False and time.monotonic() < until:

@@ -59,13 +59,13 @@ def report_run(arguments: argparse.Namespace) -> int:
     report = open_report(runs, Options(link, arguments.price))
     files = {f: Path() if f in mistaken else path for f, path in asked.items() if path is not None}
     for form, path in files.items():
-        _write_form(getattr(report, _FORMS[form])(), path, Path(f"{report.stem}.{form}"))
+        write_form(getattr(report, _FORMS[form])(), path, Path(f"{report.stem}.{form}"))
     if not files:
         print("\n".join(report.text().splitlines()[: arguments.lines]))
     return 0
 
 
-def _write_form(content: str, path: Path, usual: Path) -> None:
+def write_form(content: str, path: Path, usual: Path) -> None:
     from paceline.errors import UserError
     from paceline.record.writer import write_file
 

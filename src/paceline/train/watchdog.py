@@ -40,6 +40,7 @@ class Pulse:
         self._gradients_ready: Callable[[], float] = lambda: 0.0
         self._began = time.perf_counter()
         self._ended: str | None = None
+        self._write()  # at once: whoever has not told yet has not met the others either
         threading.Thread(target=self._work, name="pulse", daemon=True).start()
 
     def watch(
@@ -55,8 +56,8 @@ class Pulse:
 
     def _work(self) -> None:
         while self._ended is None:
-            self._write()
             time.sleep(_EVERY_SECONDS)
+            self._write()
 
     def _write(self) -> None:
         phase, since = self._clock.now if self._clock else (START_UP, self._began)

@@ -48,7 +48,7 @@ def train_on_hosts(job: Job, hosts_file: HostsFile, say: Say) -> int:
         fleet = Fleet(job, hosts_file.hosts, say)
         with unmoved_by_closed_terminal():
             code = train_with(fleet, stop, job, hosts_file, started)
-            away = [link.host for link in fleet.links if link.looked and not sees_launcher(link)]
+            away = [link.host for link in fleet.links if link.sees and not sees_launcher(link)]
             collect(job.run, away, say)
             note_end(job.run, code)
             if code == 0:

@@ -225,11 +225,10 @@ def savers_among(links: Sequence[HostLink]) -> list[HostLink]:
     every checkpoint, so that the loss of a host does not lose the run."""
     savers: list[HostLink] = []
     for link in links:
-        seen = (link.looked or {}).get("tokens", [])
-        if not any(saver.name in seen for saver in savers):
+        if not any(saver.name in link.sees for saver in savers):
             savers.append(link)
     return savers
 
 
 def sees_launcher(link: HostLink) -> bool:
-    return LAUNCHER in (link.looked or {}).get("tokens", [])
+    return LAUNCHER in link.sees

@@ -40,6 +40,10 @@ class HostLink:
     is_leaving: bool = False
     facts: Message = field(default_factory=dict)
     looked: Message | None = None
+    sees: tuple[str, ...] = ()
+    """Whose run directory it shares, itself included, as far as it ever told."""
+    heard_stop: bool = False
+    """It has passed on the wish to stop, and told who was there to hear it."""
     port: int | None = None
     beats: list[Message] = field(default_factory=list)
     stage: Message | None = None
@@ -123,13 +127,14 @@ class HostLink:
         if kind == "hello":
             self.facts, self.is_ready, self.since = message, True, time.monotonic()
         elif kind == "looked":
-            self.looked = message
+            self.looked, self.sees = message, tuple(message["tokens"])
         elif kind == "listening":
             self.port = message["port"]
         elif kind == "pulse":
             self.beats, self.stage = message["beats"], message["stage"]
+            self.heard_stop |= message.get("heard_stop", False)
         elif kind == "exited":
-            self.exit, self.beats = message, message["beats"]
+            self.exit, self.beats, self.stage = message, message["beats"], None
         elif kind == "round_over":
             self.round_over = message["round"]
         elif kind == "leaving":

@@ -24,7 +24,7 @@ _ECHO_SECONDS = 1.5
 """The neighbours of a process that failed fail too; who was first is known a little later."""
 _STACK_SECONDS = 2.0
 _SETTLED_SECONDS = 3.0
-_FIRST_SAVE_SECONDS = 5.0
+_HEAR_SECONDS = 10.0
 _STEPPING = (INPUT, COMPUTE, NETWORK, OPTIMIZER)
 
 
@@ -84,7 +84,6 @@ class Round:
         self.fleet, self.stop, self.job = mission.fleet, mission.stop, mission.job
         self.number = number
         self._told_to_stop = False
-        self._stop_asked_at: float | None = None
         self._rejoining = ""
         self._slowest_step_seconds = 0.0
         self._last_step = (0, time.monotonic())
@@ -110,7 +109,7 @@ class Round:
             return Outcome("fault", f"{first.name} does not answer at the start of a round")
         savers = savers_among(self.members)
         for position, link in enumerate(self.members):
-            link.exit, link.beats, link.stage = None, [], None
+            link.exit, link.beats, link.stage, link.heard_stop = None, [], None, False
             link.send(
                 do="start",
                 round=self.number,
@@ -249,12 +248,15 @@ class Round:
         return Outcome("fault", end.text, ("join", end.hosts)) if end else None
 
     def _stop_joining(self) -> Outcome | None:
-        """They may have made their first steps without having told yet; those are saved. A host
-        finds its workers by their heartbeats, so it is asked again until they have come."""
-        self._stop_asked_at = self._stop_asked_at or time.monotonic()
-        self.fleet.ask(self.members, do="ask_stop")
-        is_over = time.monotonic() - self._stop_asked_at > _FIRST_SAVE_SECONDS
-        return Outcome("stopped") if is_over else None
+        """A worker tells where it is before it meets the others, and nobody trains before all have
+        met: so a host without all its workers when it hears of the stop has nothing to save. What
+        it told last may be a second old, though, and they may have trained since."""
+        self._tell_to_stop()
+        self.fleet.wait(
+            self.members, lambda link: link.heard_stop or link.exit is not None, _HEAR_SECONDS
+        )
+        self._have_joined = all(_has_joined(link) for link in self.members)
+        return None if self._have_joined else Outcome("stopped")
 
     def _tell_to_stop(self) -> None:
         self._told_to_stop = True

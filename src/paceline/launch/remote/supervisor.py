@@ -104,6 +104,7 @@ class Supervisor:
             self._start(message)
         elif what == "ask_stop":
             self.ask_stop()
+            self.pulse(heard_stop=True)
         elif what == "stacks":
             self._print_stacks()
         elif what == "end_round":
@@ -193,12 +194,13 @@ class Supervisor:
             memory_kills=max(killed, 0),
         )
 
-    def pulse(self) -> None:
+    def pulse(self, heard_stop: bool = False) -> None:
         beats = [{**beat, "silent_seconds": age} for beat, age in read_pulses(self._folder)]
         if len(beats) >= self._num_procs:
             self._stages = None
         stage = self._stages.look() if self._stages else None
-        self.answer("pulse", round=self._round, beats=beats, stage=stage)
+        now = {"beats": beats, "stage": stage, "heard_stop": heard_stop}
+        self.answer("pulse", round=self._round, **now)
 
     def ask_stop(self) -> None:
         for process in self._workers():

@@ -8,13 +8,16 @@ from paceline.report.answers.words import format_money
 from paceline.report.facts.durations import failed_start_up_seconds, idle_seconds
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import best_score, is_doubtful_start, series
+from paceline.task_finder import scales_of
 from paceline.units import count_of, format_seconds, percent
 
 
 def cost(facts: Facts) -> Answer:
     wall, num_hosts = facts.wall_seconds, facts.world.num_hosts or 1
-    if not wall and not facts.is_own:
+    if not wall:
         sentence, missing = "The log holds no times.", "how long it took"
+        if facts.is_own:
+            sentence = "Nothing: no time was recorded."
         return Answer("cost", QUESTIONS["cost"], sentence, missing=missing)
     idle = idle_seconds(facts.attempts)
     host_hours = num_hosts * wall / 3600
@@ -96,15 +99,19 @@ def _money(facts: Facts, per_hour: float, idle: float) -> dict[str, Any]:
 
 
 def score_points(facts: Facts) -> float | None:
-    """The best score, in points: accuracies are shares, and a point is one percent."""
+    """The best score, in points: of a share a point is one percent. None where it cannot be known
+    what the score is of: 0.38 may be a poor BLEU or a fair accuracy."""
     learning, best = facts.learning, best_score(facts.learning)
+    scale = scales_of(facts.settings.get("workload")).get(learning.best_by)
     curve = series(learning.scores, learning.best_by)
-    if best is None or is_doubtful_start(curve, learning, facts.step):
+    if scale is None or best is None or learning.lower_is_better:
+        return None  # fewer errors are more, so there is no price of a point
+    if is_doubtful_start(curve, learning, facts.step):
         return None
     value = best.values[learning.best_by]
     if value <= 0:
         return None
-    return 100 * value if value <= 1 else value
+    return value if scale.whole == "100" else 100 * value
 
 
 def _money_sentence(facts: Facts, money: dict[str, Any]) -> str:
@@ -121,5 +128,7 @@ def _money_sentence(facts: Facts, money: dict[str, Any]) -> str:
         kept = format_money(money["cost_if_kept_while_idle"])
         text += f"; {kept} if the hosts were also paid for between the attempts"
     if "cost_per_point" in money:
-        text += f"; {money['cost_per_point']:.3g} per point of {facts.learning.best_by}"
+        by = facts.learning.best_by
+        title = scales_of(facts.settings.get("workload"))[by].title
+        text += f"; {money['cost_per_point']:.3g} per point of {title}"
     return text

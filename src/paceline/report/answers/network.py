@@ -8,14 +8,18 @@ from paceline.report.answers.traffic import MISSING_PROBES, missing_for_ring, wh
 from paceline.report.answers.words import GIVE_LINK, HOW_PHASES, times_as_fast
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.network import (
+    is_link_impossible,
     link_of,
     predicted_per_step,
     seconds_on_link,
     sent_per_step,
+    slowest_possible_link,
 )
 from paceline.report.facts.verdict import LEAST_SHARE
 from paceline.report.facts.world_times import WorldTimes
 from paceline.units import format_bits, format_bytes, format_seconds, percent
+
+_ALL_OF_STEP = 0.97
 
 
 def network(facts: Facts) -> Answer:
@@ -89,6 +93,8 @@ def _link_use(facts: Facts) -> tuple[dict[str, Any], str, str]:
             " So the link is fast enough: the time goes to many small messages, or to processes "
             "that are not ready at the same time."
         )
+    if is_link_impossible(facts):
+        text = ""  # the doubt says it
     figures = {
         "sent_bytes_per_step": per_step,
         "link_bits_per_second": link,
@@ -106,6 +112,8 @@ def _predicted(facts: Facts) -> Answer:
         sentence = f"{why_no_ring(facts)}{_at_most(facts)}"
         return Answer("network", ask, sentence, missing=missing_for_ring(facts))
     step_seconds = found.step_seconds
+    if is_link_impossible(facts):
+        return _impossible(facts, sent)
     if seconds is None or link is None:
         return Answer(
             "network",
@@ -119,8 +127,7 @@ def _predicted(facts: Facts) -> Answer:
     sentence = (
         f"{'Yes' if share >= LEAST_SHARE else 'No'}: at {format_bits(link)} the gradients need "
         f"{format_seconds(min(seconds, step_seconds))} of every {format_seconds(step_seconds)} "
-        f"step ({percent(share)}). If sending took no time at all, a step would take "
-        f"{format_seconds(fastest)}; this assumes that sending does not overlap with computing."
+        f"step ({percent(share)}). {_without_network(share, fastest)}"
     )
     figures = {
         "network_share": share,
@@ -136,6 +143,37 @@ def _predicted(facts: Facts) -> Answer:
         "predicted for a ring all-reduce",
         "measured waiting, and how much of it overlaps with computing; "
         "`paceline train` records both",
+    )
+
+
+def _without_network(share: float, fastest: float) -> str:
+    if share > _ALL_OF_STEP:
+        return (
+            "That leaves nothing for computing: either sending overlaps with all of it, or the "
+            "link was a little faster."
+        )
+    return (
+        f"If sending took no time at all, a step would take {format_seconds(fastest)}; this "
+        "assumes that sending does not overlap with computing."
+    )
+
+
+def _impossible(facts: Facts, sent: float) -> Answer:
+    """Nothing can be said of a network that cannot have been."""
+    said = next((d.text for d in facts.doubts if "network" in d.answers), "the link is impossible")
+    least = slowest_possible_link(facts)
+    return Answer(
+        "network",
+        QUESTIONS["network"],
+        f"It cannot be told: {said}. So `--link` names another link than the one that was used, "
+        "or gradients were exchanged in another way.",
+        {
+            "predicted_bytes_per_step": sent,
+            "link_bits_per_second": link_of(facts),
+            "slowest_link_bits_per_second": least,
+        },
+        "predicted for a ring all-reduce",
+        "the speed of the link that was used: `paceline hosts check` measures it",
     )
 
 

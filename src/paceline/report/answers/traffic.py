@@ -8,6 +8,7 @@ from paceline.report.answers.words import GIVE_LINK
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.network import (
     is_inside_one_host,
+    is_link_impossible,
     link_of,
     predicted_per_step,
     seconds_on_link,
@@ -97,7 +98,7 @@ def _why_other(facts: Facts, ratio: float) -> str:
 
 def _at_link(facts: Facts, measured: float) -> str:
     link = link_of(facts)
-    if not link or not facts.verdict.step_seconds:
+    if not link or not facts.verdict.step_seconds or is_link_impossible(facts):
         return ""
     seconds = 8 * measured / link
     return (
@@ -173,11 +174,12 @@ def _against_the_step(facts: Facts, sent: float, step_seconds: float) -> tuple[s
             f"carry {format_bits(slowest_link)}, and it cannot have been slower"
         ), figures
     share = seconds / step_seconds
+    is_impossible = is_link_impossible(facts)
     figures |= {"link_bits_per_second": link, "predicted_network_seconds": seconds}
-    figures["explained_share"] = share
+    figures["explained_share"] = None if is_impossible else min(share, 1.0)
     took = f"; at {format_bits(link)} that takes {format_seconds(seconds)}"
     step = f"the {format_seconds(step_seconds)} of a step"
-    if share > 1.1:
+    if is_impossible:
         told = f"{took}, more than {step}: the link must be faster than {format_bits(link)}"
     elif share >= _EXPLAINS:
         told = (

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from paceline.record.schema import INPUT, NETWORK
+from paceline.report.facts.consistency import checked
 from paceline.report.facts.facts import (
     Facts,
     Learning,
     Options,
+    RankInput,
     Rate,
     Saving,
     Score,
@@ -22,6 +24,7 @@ from paceline.report.facts.facts import (
     TrainingSet,
     World,
 )
+from paceline.report.facts.learning import is_lower_better
 from paceline.report.facts.network import predicted_per_step, seconds_on_link
 from paceline.report.facts.trend import LEAST_POINTS, Points
 from paceline.report.facts.verdict import Verdict, judge_shares
@@ -32,6 +35,8 @@ from paceline.units import format_count
 
 _ADAM_BYTES = 12
 """Per parameter: the weight and Adam's two averages, 4 bytes each."""
+_HALF_BYTES = 2
+"""More in mixed precision: the weight in 16 bits, beside its 32-bit copy."""
 _DATA_SETTINGS = ("source_file", "target_file", "dataset_files", "dataset_path", "data_dir")
 _ENDED = "ended"
 
@@ -42,6 +47,8 @@ def as_facts(run: ForeignRun, options: Options) -> Facts:
         tool=run.tool,
         began=run.began,
         reason=_ENDED if run.has_end else "",
+        first_step=run.first_step,
+        failure=run.failure,
         step=run.step,
         steps_wanted=run.steps_wanted,
         steps_per_line=run.print_every_steps or 1,
@@ -62,7 +69,7 @@ def as_facts(run: ForeignRun, options: Options) -> Facts:
         data=_training_set(run),
         saving=_saving(run),
     )
-    return replace(facts, verdict=_verdict(facts, run))
+    return checked(replace(facts, verdict=_verdict(facts, run)))
 
 
 def _timed_seconds(run: ForeignRun) -> float:
@@ -105,6 +112,7 @@ def _step_times(run: ForeignRun) -> StepTimes | None:
         timings=np.array(values),
         steps_per_timing=times.steps_per_timing,
         num_timings=times.curve.num_points,
+        is_sample=times.is_sample and times.curve.num_points < times.num_steps,
         slowest=Slowest(*times.slowest) if times.slowest is not None else None,
         how=times.how,
     )
@@ -122,6 +130,11 @@ def _world(run: ForeignRun) -> World:
         num_hosts=len(run.hosts) or None,
         host_names=run.hosts,
         device_names=run.devices,
+        rank_inputs=tuple(
+            RankInput(rank.name, rank.input_share)
+            for rank in run.ranks
+            if rank.input_share is not None
+        ),
         main_cpu_seconds=run.cpu_seconds or 0.0,
         gradient_bytes=gradients,
         gradient_parts=parts,
@@ -138,7 +151,8 @@ def _learning(run: ForeignRun) -> Learning:
         not_finite_at=loss.first_not_finite,
         scores=_scores("validation", validation),
         progress_scores=_scores("training", run.training_scores),
-        best_by=next(iter(run.scores), ""),
+        best_by=(best_by := next(iter(run.scores), "")),
+        lower_is_better=is_lower_better(best_by),
     )
 
 
@@ -182,7 +196,9 @@ def _training_set(run: ForeignRun) -> TrainingSet:
 def _saving(run: ForeignRun) -> Saving:
     every: Any = run.config.get("save_checkpoint_steps")
     is_adam = "adam" in str(run.config.get("optimizer", "")).lower()
-    size = _ADAM_BYTES * run.num_parameters if run.num_parameters and is_adam else None
+    is_mixed = "mixed" in str(run.config.get("dtype", "")).lower()
+    each = _ADAM_BYTES + _HALF_BYTES * is_mixed
+    size = each * run.num_parameters if run.num_parameters and is_adam else None
     is_known = isinstance(every, int) and every > 0
     return Saving(every_steps=every if is_known else None, predicted_bytes=size)
 
@@ -190,7 +206,7 @@ def _saving(run: ForeignRun) -> Saving:
 def _verdict(facts: Facts, run: ForeignRun) -> Verdict:
     """From the waits that the log prints and the bytes that the link has to carry."""
     times = facts.step_times
-    step_seconds = times.median_seconds if times is not None else 0.0
+    step_seconds = times.typical_seconds if times is not None else 0.0
     waits, lacking = {}, []
     if run.step_times.input_share is not None:
         waits[INPUT] = run.step_times.input_share

@@ -10,7 +10,8 @@ from paceline.report.facts.facts import Facts, Options
 from paceline.report.foreign import imagenet_example, openseq2seq, tensorboard
 from paceline.report.foreign.as_facts import as_facts
 from paceline.report.foreign.event_files import is_event_file
-from paceline.report.foreign.joining import join_ranks, one_run
+from paceline.report.foreign.failures import read_failed_start
+from paceline.report.foreign.joining import Gathering, beside, one_run
 from paceline.report.foreign.run import ForeignRun
 from paceline.report.foreign.text_lines import looks_like_text, text_lines
 
@@ -20,6 +21,7 @@ _READABLE = (
     "('Epoch: [0][50/1252]  Time ...'), each as plain text or compressed"
 )
 _LOG_SUFFIXES = {"", ".log", ".out", ".err", ".txt", ".gz", ".bz2", ".xz"}
+_EVENT_FOLDERS = {"tensorboard", "tb", "tb_logs", "events", "runs", "logs"}
 _MOST_FILES = 2000
 _LINES_AT_BEGIN = 20_000
 Reader = Callable[[Path, Iterator[str]], list[ForeignRun]]
@@ -46,31 +48,46 @@ def read_foreign(path: Path) -> ForeignRun:
     """What the log says, as plain data. A log of no known tool is a mistake of the user's."""
     if not path.exists():
         raise UserError(f"{path} does not exist", _READABLE)
-    runs = _read_directory(path) if path.is_dir() else _read_file(path)
-    if not runs:
+    run = _read_directory(path) if path.is_dir() else _read_file(path)
+    if run is None:
         raise UserError(f"{path} holds nothing that can be reported", _READABLE)
-    run = one_run(runs)
     if run.path != path and path.is_dir():
         run.notes.append(f"read from {run.path}")
     return run
 
 
-def _read_directory(path: Path) -> list[ForeignRun]:
-    if tensorboard.event_files(path):
-        return tensorboard.read(path)
-    runs = [one_run(found) for file, read in _known_logs(path) if (found := _read_with(file, read))]
-    return join_ranks(runs)
+def _read_directory(path: Path) -> ForeignRun | None:
+    """Event files and the text logs beside them are of one run."""
+    gathering, logs = Gathering(), dict(_known_logs(path))
+    for run in tensorboard.read(path):
+        near = [file for file in logs if is_beside(file, run.path, path)]
+        for file in near:
+            if found := one_run(_read_with(file, logs.pop(file))):
+                run = beside(run, found)  # noqa: PLW2901
+        gathering.add(run)
+    for file, read in logs.items():
+        if found := one_run(_read_with(file, read)):
+            gathering.add(found)
+    return gathering.finish()
 
 
-def _read_file(path: Path) -> list[ForeignRun]:
+def is_beside(log: Path, run: Path, top: Path) -> bool:
+    """In the folder of the event files, or above one that holds nothing but them."""
+    folder = log.parent
+    return folder == run or (folder == run.parent and run != top and run.name in _EVENT_FOLDERS)
+
+
+def _read_file(path: Path) -> ForeignRun | None:
     if is_event_file(path):
-        return tensorboard.read(path)
+        return one_run(tensorboard.read(path))
     if not looks_like_text(path):
         raise UserError(f"{path} is not a log that Paceline knows: it is not text", _READABLE)
     read = _reader_of(text_lines(path))
+    if read is None and (failed := read_failed_start(path, text_lines(path))):
+        return failed[0]
     if read is None:
         raise UserError(f"{path} is not a log that Paceline knows", _READABLE)
-    return _read_with(path, read)
+    return one_run(_read_with(path, read))
 
 
 def _read_with(path: Path, read: Reader) -> list[ForeignRun]:

@@ -9,6 +9,7 @@ from paceline.report.answers.words import commands_marked
 from paceline.report.comparison import Comparison
 from paceline.report.facts.facts import Facts
 from paceline.report.render.heading import heading
+from paceline.report.scaling import scaling_rows
 
 
 def render(facts: Facts) -> str:
@@ -38,10 +39,19 @@ def render_comparison(compared: Comparison) -> str:
             rule,
             *rows[1:],
             "",
+            *_scaling(compared),
             *(f"- {text}" for text in compared.sentences),
             "",
         ]
     )
+
+
+def _scaling(compared: Comparison) -> list[str]:
+    if not compared.scaling:
+        return []
+    head, *rows = [row[:-1] for row in scaling_rows(compared.scaling)]
+    table = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    return [*table, *(f"| {' | '.join(row)} |" for row in rows), ""]
 
 
 def _verdict(found: list[Answer]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from paceline.report.answers.answer import Answer
 from paceline.report.comparison import Comparison
 from paceline.report.facts.facts import Facts, Score
 from paceline.report.render.heading import heading
+from paceline.report.scaling import scaling_rows
 from paceline.task_finder import scales_of
 from paceline.units import (
     Scale,
@@ -66,13 +67,25 @@ def render_comparison(compared: Comparison) -> str:
     ]
     opening = [line for text in compared.opening for line in _wrapped(text, "", "  ")]
     told = [line for text in compared.sentences for line in _wrapped(text, "- ", "  ")]
-    return "\n".join([*opening, "", *lines, "", *told]).rstrip() + "\n"
+    scaling = ["", *_aligned(scaling_rows(compared.scaling))] if compared.scaling else []
+    return "\n".join([*opening, "", *lines, *scaling, "", *told]).rstrip() + "\n"
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """Figures to the right; names and the last column, a bar, to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if 0 < n < len(row) - 1 else cell.ljust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def _headline(facts: Facts) -> Iterator[str]:
     settings, world = facts.settings, facts.world
-    where = f"at step {facts.step:,} of {facts.steps_wanted:,}"
-    yield f"{facts.run}: {settings.get('workload')}, {facts.reason} {where}"
+    yield f"{facts.run}: {settings.get('workload')}, {facts.reason} {facts.how_far}"
     attempts = len(facts.attempts)
     tries = f" in {attempts} attempts" if attempts > 1 else ""
     num_hosts = world.num_hosts or 1
