@@ -20,6 +20,8 @@ Result = subprocess.CompletedProcess[str]
 # `make test-gpu` asks for them.
 if "PACELINE_TEST_GPU" not in os.environ:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+# Importing the observer's parts must not observe the tests themselves.
+os.environ["PACELINE_OBSERVE"] = "off"
 
 
 @pytest.fixture(scope="session")
