@@ -189,12 +189,17 @@ def _check_data(job: "Job") -> None:
 
 def evaluate_run(arguments: argparse.Namespace) -> int:
     from paceline.machine.alone import run_alone
+    from paceline.machine.tuning import exact_environment
+    from paceline.recipe import read_settings
     from paceline.record.directory import require_run
+    from paceline.record.schema import RunDirectory
 
     require_run(arguments.run)
     form = "json" if arguments.json else "text"
     words = [str(arguments.run), arguments.checkpoint, arguments.split, form]
-    return run_alone("paceline.train.measure.evaluator", words)
+    settings = read_settings(RunDirectory(arguments.run).recipe)
+    exact = exact_environment(settings.get("deterministic") is True)
+    return run_alone("paceline.train.measure.evaluator", words, variables=exact)
 
 
 def add_selftest(verbs: Verbs) -> None:
