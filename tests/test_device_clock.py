@@ -1,5 +1,8 @@
 """Times of a CUDA device, against a stand-in whose answers are known, and what they lead to."""
 
+import shutil
+import subprocess
+import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -326,3 +329,22 @@ def test_deterministic_asks_cuda_for_operations_that_repeat_themselves() -> None
     finally:
         settle_this_process()
     assert torch.backends.cudnn.benchmark
+
+
+def test_an_evaluation_is_as_exact_as_the_run_asked_for(finished_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run, symlinks=True)
+    recipe_file = RunDirectory(run).recipe
+    text = recipe_file.read_text(encoding="utf-8")
+    recipe_file.write_text(text.replace("deterministic: false", "deterministic: true"))
+    code = (
+        "import sys, torch\n"
+        "from paceline.train.measure import evaluator\n"
+        f"sys.argv = ['', {str(run)!r}, 'newest', 'validation', 'json']\n"
+        "evaluator.main()\n"
+        "print(torch.backends.cudnn.deterministic)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "True"
