@@ -23,7 +23,7 @@ demo: $(READY)
 	@$(BIN)/python -m paceline.tasks.nmt.demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not cluster"
+	$(BIN)/python -m pytest -m "not cluster" -n 2 --dist loadfile
 
 test-cluster: $(READY)
 	@tools/cluster-packages

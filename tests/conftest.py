@@ -18,6 +18,8 @@ Result = subprocess.CompletedProcess[str]
 
 # Tests are about processors: on a machine with GPUs they would have as many processes as devices.
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
+# Importing the observer's parts must not observe the tests themselves.
+os.environ["PACELINE_OBSERVE"] = "off"
 
 
 @pytest.fixture(scope="session")

@@ -272,6 +272,10 @@ def test_scores_logged_by_epoch_are_placed_by_their_time(tmp_path: Path) -> None
         ("data_time", "input seconds", False, ""),
         ("iteration-time", "step seconds", False, ""),
         ("global_step/sec", "steps per second", False, ""),
+        ("train/train_runtime", "wall seconds", False, ""),
+        ("eval/runtime", "wall seconds", True, ""),
+        ("eval/wer", "score", True, "WER"),
+        ("eval_perplexity", "score", True, "perplexity"),
     ],
 )
 def test_tags_of_many_tools_are_understood(
@@ -282,7 +286,7 @@ def test_tags_of_many_tools_are_understood(
     assert (meaning.kind, meaning.is_validation, meaning.name) == (kind, is_validation, name)
 
 
-@pytest.mark.parametrize("tag", ["grad_norm", "loss_scale", "epoch", "eval/runtime", "weights/fc1"])
+@pytest.mark.parametrize("tag", ["grad_norm", "loss_scale", "epoch", "weights/fc1"])
 def test_tags_that_are_something_else_are_not_taken_for_a_curve(tag: str) -> None:
     assert meaning_of(tag) is None
 

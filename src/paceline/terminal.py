@@ -4,6 +4,7 @@
 pipes and `--help` do not pay for it. A file, a pipe and TERM=dumb get plain lines.
 """
 
+import codecs
 import io
 import math
 import os
@@ -37,6 +38,27 @@ def printable(text: str) -> str:
     JSON's, so text that is JSON stays JSON with the same content.
     """
     return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+_INSTEAD = str.maketrans(
+    "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588\u00b5\u2026", ".:-=+*##u."
+)
+"""The bars of small curves, from low to high, and what units need."""
+
+
+def print_what_cannot_be_as_another() -> None:
+    """On a terminal or a pipe that knows few characters, others stand in for the rest."""
+    codecs.register_error("paceline", _stand_in)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="paceline")
+
+
+def _stand_in(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    other = error.object[error.start : error.end].translate(_INSTEAD)
+    return other.encode("ascii", "replace").decode("ascii"), error.end
 
 
 def printable_line(text: str) -> str:

@@ -12,7 +12,8 @@ from paceline.errors import UserError
 _BYTE_UNITS = ((1e12, 1e12, "TB"), (1e9, 1e9, "GB"), (1e6, 1e6, "MB"), (1e3, 1e3, "kB"))
 _COUNT_UNITS = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 """From which number on a unit is used, what it stands for, and its name."""
-_BIT_PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+_PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+_BYTES_PATTERN = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)b?\s*", re.IGNORECASE)
 _LINK_PATTERN = re.compile(
     r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([kmgt]?)(bit|b|byte|bytes)(?:/s|ps)?\s*", re.IGNORECASE
 )
@@ -133,7 +134,7 @@ def percent(share: float) -> str:
 
 def plural(noun: str) -> str:
     """'target token' -> 'target tokens', 'batch' -> 'batches', 'entry' -> 'entries'."""
-    if noun.endswith(("s", "x", "z", "ch", "sh")):
+    if noun.endswith(("s", "x", "z", "ch", "sh")) and not noun.endswith("epoch"):
         return f"{noun}es"
     if noun.endswith("y") and not noun.endswith(("ay", "ey", "oy", "uy")):
         return f"{noun[:-1]}ies"
@@ -145,6 +146,14 @@ def count_of(count: int, noun: str) -> str:
     return f"{count:,} {noun if count == 1 else plural(noun)}"
 
 
+def parse_bytes(text: str) -> float:
+    """'243MB', '1.5 GB', '800': decimal units, as they are printed."""
+    match = _BYTES_PATTERN.fullmatch(text)
+    if match is None:
+        raise UserError(f"'{text}' is no number of bytes", "write it like 243MB")
+    return float(match.group(1)) * _PREFIX[match.group(2).lower()]
+
+
 def parse_link_speed(text: str) -> float:
     """Bits per second from '10Gbit', '100 Mbit/s' or '12.5MB/s' (a capital B is bytes)."""
     match = _LINK_PATTERN.fullmatch(text)
@@ -152,4 +161,4 @@ def parse_link_speed(text: str) -> float:
         raise UserError(f"'{text}' is not a link speed", "write it like 1Gbit, 100Mbit or 12MB/s")
     number, prefix, unit = match.groups()
     bits_per_unit = 8.0 if unit == "B" or unit.lower().startswith("byte") else 1.0
-    return float(number) * _BIT_PREFIX[prefix.lower()] * bits_per_unit
+    return float(number) * _PREFIX[prefix.lower()] * bits_per_unit

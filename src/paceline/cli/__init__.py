@@ -11,10 +11,10 @@ import sys
 
 from paceline import __version__
 from paceline.arguments import Parser
-from paceline.cli import data, hosts, jobs, live, new, read, train
+from paceline.cli import data, hosts, jobs, live, new, plan, read, run, train
 from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.task_finder import find_task, task_names
-from paceline.terminal import say_on_stderr
+from paceline.terminal import print_what_cannot_be_as_another, say_on_stderr
 
 _DOTTED_OPTION = re.compile(r"--([a-z0-9_]+(?:\.[a-z0-9_]+)+)(?:=(.*))?")
 
@@ -30,10 +30,12 @@ def build_parser() -> Parser:
     data.add_recipes(verbs)
     train.add_train(verbs)
     train.add_evaluate(verbs)
+    run.add_run(verbs)
     new.add_new(verbs)
     for name in task_names():
         find_task(name).add_verbs(verbs)
     read.add_readers(verbs)
+    plan.add_plan(verbs)
     live.add_live(verbs)
     hosts.add_hosts(verbs)
     hosts.add_lab(verbs)
@@ -63,6 +65,8 @@ def dotted_options_as_settings(words: list[str]) -> list[str]:
 def parse(words: list[str]) -> argparse.Namespace:
     """argparse wants all settings before the first option; a user writes them anywhere."""
     parser = build_parser()
+    if words[:1] == ["run"]:
+        return _parse_run(parser, words[1:])
     words = dotted_options_as_settings(words)
     if words[:1] == ["train"]:
         words = ["train", *_before_dashes(words[1:], parser.options_of("train"))]
@@ -75,6 +79,14 @@ def parse(words: list[str]) -> argparse.Namespace:
         raise UserError(f"unknown arguments: {' '.join(strange or settings)}", f"see `{told}`")
     if settings:
         arguments.settings = [*arguments.settings, *settings]
+    return arguments
+
+
+def _parse_run(parser: Parser, words: list[str]) -> argparse.Namespace:
+    """What follows the script is the script's, whatever it looks like."""
+    own, command, is_whole = run.split_words(words, parser.options_with_values("run"))
+    arguments = parser.parse_args(["run", *own])
+    arguments.command, arguments.is_whole = command, is_whole
     return arguments
 
 
@@ -95,6 +107,7 @@ def refuse_windows() -> None:
 
 
 def main() -> None:
+    print_what_cannot_be_as_another()
     try:
         refuse_windows()
         arguments = parse(sys.argv[1:])

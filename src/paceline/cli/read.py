@@ -66,13 +66,13 @@ def report_run(arguments: argparse.Namespace) -> int:
     for form, path in files.items():
         content = getattr(report, _FORMS[form])()
         told = output.with_check(content) if form == "json" else content
-        _write_form(told, path, Path(f"{report.stem}.{form}"))
+        write_form(told, path, Path(f"{report.stem}.{form}"))
     if not files:
         print("\n".join(report.text().splitlines()[: arguments.lines]))
     return output.send(is_printed=Path("-") in files.values())
 
 
-def _write_form(content: str, path: Path, usual: Path) -> None:
+def write_form(content: str, path: Path, usual: Path) -> None:
     from paceline.errors import UserError
     from paceline.record.writer import write_file
 

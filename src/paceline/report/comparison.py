@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from paceline.report.answers.words import format_money, listed
+from paceline.report.answers.words import format_money, listed, score_value
 from paceline.report.differences import (
     in_words,
     is_same_machine,
@@ -14,22 +14,26 @@ from paceline.report.differences import (
     what_differs,
 )
 from paceline.report.facts.facts import Facts
-from paceline.report.facts.learning import series
+from paceline.report.facts.learning import best_of, series
 from paceline.report.facts.trend import Numbers, in_groups
 from paceline.report.facts.world_times import LOOP
+from paceline.report.loading import input_share, loader_workers, loading_sentence
+from paceline.report.scaling import ScalingPoint, scaling_of, scaling_sentence
 from paceline.report.speed import (
+    EPOCH,
     Speed,
     phase_sentence,
+    rates_of,
     ratio_of,
     shared_differently,
-    speed_of,
     speed_sentence,
+    speeds_of,
     too_good,
     too_good_sentence,
     why_same_differs,
 )
 from paceline.report.worth import Goal, Spent, common_goal, figures, judge, seconds_to, spent_by
-from paceline.units import format_seconds, plural
+from paceline.units import format_seconds, percent, plural
 
 _MOST_POINTS = 200
 
@@ -56,10 +60,13 @@ class Comparison:
     figures: dict[str, Any] = field(default_factory=dict)
     speeds: list[Speed] = field(default_factory=list)
     curves: list[RunCurve] = field(default_factory=list)
+    scaling: list[ScalingPoint] = field(default_factory=list)
+    """Of three runs and more, from the fewest processes to the most."""
 
 
 def compare(runs: list[Facts]) -> Comparison:
-    speeds, goal = [speed_of(facts) for facts in runs], common_goal(runs)
+    speeds, goal = speeds_of(runs), common_goal(runs)
+    scaling = scaling_of(speeds)
     spent = [spent_by(facts, goal) for facts in runs]
     opening: list[str] = []
     sentences: list[str] = []
@@ -75,8 +82,9 @@ def compare(runs: list[Facts]) -> Comparison:
         runs=[speed.run for speed in speeds],
         opening=opening,
         table=_table(runs, speeds, spent, goal),
-        sentences=sentences,
+        sentences=[*sentences, *filter(None, [scaling_sentence(scaling)])],
         figures={"against_first": against_first},
+        scaling=scaling,
         speeds=speeds,
         curves=[_curve(facts) for facts in runs],
     )
@@ -104,17 +112,24 @@ def _against_first(
     if not (base.step_seconds and now.step_seconds) or base.unit != now.unit:
         return found
     ratio = ratio_of(base, now)
+    loading = loading_sentence(runs, speeds)
     sentences = [
         speed_sentence(base, now),
-        too_good_sentence(base, now),
+        too_good_sentence(base, now, bool(loading)),
+        loading,
         phase_sentence(base, now),
         _credit_sentence(runs, speeds, told[0]),
         _learning_sentence(told[1]),
     ]
+    is_world_known = base.is_world_known and now.is_world_known
+    are_hosts_known = base.are_hosts_known and now.are_hosts_known
+    per_process = ratio * base.world_size / now.world_size if is_world_known else None
+    per_host = ratio * base.num_hosts / now.num_hosts if are_hosts_known else None
     return found | {
         "speed_up": ratio,
-        "efficiency_per_process": ratio * base.world_size / now.world_size,
-        "efficiency_per_host": ratio * base.num_hosts / now.num_hosts,
+        "unit": base.unit,
+        "efficiency_per_process": per_process,
+        "efficiency_per_host": per_host,
         "sentences": [text for text in sentences if text],
     }
 
@@ -126,6 +141,8 @@ def _credit_sentence(
     base, now = speeds
     is_same_world = (base.world_size, base.num_hosts) == (now.world_size, now.num_hosts)
     shared = shared_differently(base, now)
+    if not all(facts.is_own for facts in runs):
+        return _credit_of_logs(told)
     if told and is_same_machine(*runs):
         cut = f" They ran with {shared}, so only the way to share the cores differs." * bool(shared)
         return f"Both ran on the same machine. They differ in: {listed(told)}.{cut}"
@@ -136,6 +153,16 @@ def _credit_sentence(
     if is_same_world:
         return f"Recipe, data, software and machines are the same{why_same_differs(base, now)}."
     return f"Recipe, data and software are the same{_what_is_left(runs, speeds, shared)}."
+
+
+def _credit_of_logs(told: list[str]) -> str:
+    """A log tells little of how it was made: what it does not say may differ as well."""
+    if told:
+        return f"They differ in: {listed(told)}; what the logs do not tell may differ as well."
+    return (
+        "The logs tell of nothing else that differs, which does not mean that nothing does: model, "
+        "batch, precision and data are only known where they were printed."
+    )
 
 
 def _what_is_left(runs: tuple[Facts, Facts], speeds: tuple[Speed, Speed], shared: str) -> str:
@@ -177,13 +204,16 @@ def _table(
     """What it took first, then how fast it was and why."""
     rows = [["", *(speed.run for speed in speeds)], *_spent_rows(spent, goal)]
     unit = plural(speeds[0].unit)
+    batches = [facts.data.global_batch for facts in runs]
+    rates, word = rates_of(speeds)
     rows += [
-        ["processes", *(str(speed.world_size) for speed in speeds)],
-        ["hosts", *(str(speed.num_hosts) for speed in speeds)],
-        ["global batch", *(shown(facts.data.global_batch) for facts in runs)],
-        [f"{unit}/s", *(_if_known(speed.units_per_second, "{:,.0f}".format) for speed in speeds)],
+        ["processes", *(str(s.world_size) if s.is_world_known else "-" for s in speeds)],
+        ["hosts", *(str(s.num_hosts) if s.are_hosts_known else "-" for s in speeds)],
+        ["global batch", *("-" if batch is None else shown(batch) for batch in batches)],
+        [f"{unit}/{word[0]}", *rates],
         ["step", *(_if_known(speed.step_seconds, format_seconds) for speed in speeds)],
-        *_phase_rows(speeds),
+        *([] if unit == plural(EPOCH) else _phase_rows(speeds)),
+        *_input_rows(runs),
     ]
     if all(speed.cpu_seconds_per_1000_units for speed in speeds):
         cells = [format_seconds(speed.cpu_seconds_per_1000_units) for speed in speeds]
@@ -196,13 +226,13 @@ def _table(
 
 def _spent_rows(spent: list[Spent], goal: Goal | None) -> list[list[str]]:
     rows = []
-    if goal is not None:
-        to_goal = [each.seconds_to_goal for each in spent]
+    to_goal = [each.seconds_to_goal for each in spent]
+    if goal is not None and any(to_goal):
         rows.append([f"time to {goal}", *(_if_known(s or 0.0, format_seconds) for s in to_goal)])
     walls = [each.wall_seconds for each in spent]
     rows.append(["wall time", *map(format_seconds, walls)])
-    hours = [each.host_hours(each.wall_seconds) for each in spent]
-    rows.append(["host-hours", *(f"{hour:.3g}" for hour in hours)])
+    hours = [each.host_hours(each.wall_seconds) if each.are_hosts_known else 0.0 for each in spent]
+    rows.append(["host-hours", *(_if_known(hour, "{:.3g}".format) for hour in hours)])
     costs = [each.price(each.wall_seconds) for each in spent]
     if any(cost is not None for cost in costs):
         rows.append(["price", *("-" if cost is None else format_money(cost) for cost in costs)])
@@ -219,6 +249,25 @@ def _phase_rows(speeds: list[Speed]) -> list[list[str]]:
     ]
 
 
+def _input_rows(runs: list[Facts]) -> list[list[str]]:
+    """Of logs, which print little else about a step."""
+    if all(facts.is_own for facts in runs):
+        return []
+    shares, workers = [input_share(f) for f in runs], [loader_workers(f) for f in runs]
+    rows = [["waiting for input", *("-" if s is None else percent(s) for s in shares)]]
+    if any(count is not None for count in workers):
+        rows.append(["loader workers", *("-" if w is None else str(w) for w in workers)])
+    ranks = [facts.world.rank_inputs for facts in runs]
+    if any(ranks):
+        rows.append(["slowest rank", *map(_slowest_rank, runs)])
+    return rows
+
+
+def _slowest_rank(facts: Facts) -> str:
+    slowest = max(facts.world.rank_inputs, key=lambda rank: rank.input_share, default=None)
+    return "-" if slowest is None else f"{slowest.name} ({percent(slowest.input_share)})"
+
+
 def _if_known(value: float, shown_as: Callable[[float], str]) -> str:
     return shown_as(value) if value and math.isfinite(value) else "-"
 
@@ -226,4 +275,4 @@ def _if_known(value: float, shown_as: Callable[[float], str]) -> str:
 def _best(facts: Facts) -> str:
     by = facts.learning.best_by
     scores = series(facts.learning.scores, by)
-    return f"{by} {scores.values.max():.4g}" if len(scores) else "-"
+    return f"{by} {score_value(facts, by, best_of(scores, facts.learning))}" if len(scores) else "-"

@@ -16,6 +16,19 @@ _BATCH = ("batch.global", "batch.per_device")
 _SOFTWARE = ("paceline", "python", "libraries", "platform", "kernels")
 _THREADS = "threads per process"
 _NOT_SET = "not set"
+_SHARED_NAMES = {
+    "model": ("arch", "model", "model_name", "base_model"),
+    "loader workers": ("workers", "num_workers", "dataloader_num_workers"),
+    "batch of a process": ("batch_size", "batch_size_per_gpu", "per_device_train_batch_size"),
+    "precision": ("dtype", "precision", "amp", "fp16", "bf16"),
+    "optimizer": ("optimizer", "opt", "optim"),
+}
+_LEARNING_OF_OTHERS = {
+    *("lr", "learning_rate", "epochs", "start_epoch", "max_steps", "num_epochs", "seed"),
+    *("logdir", "output_dir", "save_checkpoint_steps", "print_freq", "print_loss_steps"),
+    *("rank", "gpu", "world_size", "dist_url", "resume", "evaluate", "momentum", "weight_decay"),
+}
+_LONG = 60
 
 
 def what_differs(first: Facts, other: Facts) -> list[dict[str, str]]:
@@ -99,11 +112,25 @@ def _all_facts(facts: Facts) -> dict[str, Any]:
         "precision": facts.begin.get("precision"),
         "tf32": facts.begin.get("tf32"),
     }
+    found |= _printed(facts)
     for name in _SOFTWARE:
         known |= dict(_flat({name: environment.get(name)}))
     if known["data (fingerprint)"] is not None:
         found.pop("data", None)  # the same files may lie elsewhere
     return found | {name: value for name, value in known.items() if value is not None}
+
+
+def _printed(facts: Facts) -> dict[str, Any]:
+    """What another tool printed of its settings, under the names that all of them share."""
+    found: dict[str, Any] = {}
+    for name, value in _flat(facts.printed):
+        leaf = name.rpartition(".")[2]
+        shared = next((n for n, all_names in _SHARED_NAMES.items() if leaf in all_names), name)
+        if leaf not in _LEARNING_OF_OTHERS and isinstance(value, str | int | float | bool):
+            found.setdefault(shared, value if len(str(value)) < _LONG else "...")
+    if facts.num_parameters and not facts.is_own:
+        found["parameters"] = facts.num_parameters
+    return found
 
 
 def _variables(first: Facts, other: Facts) -> tuple[dict[str, str], dict[str, str]]:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.errors import UserError
 from paceline.report import comparison, foreign
 from paceline.report.facts.facts import Facts, Options
 from paceline.report.own.run import read_run
@@ -34,26 +33,22 @@ def read_facts(path: Path, options: Options | None = None) -> Facts:
 
 
 def open_report(paths: list[Path], options: Options) -> Report:
-    if len(paths) == 1 and foreign.is_foreign(paths[0]):
-        stem = Path(f"{paths[0].name}.report")
-        return _report_on(foreign.read_log(paths[0], options), stem)
-    strange = [path for path in paths if foreign.is_foreign(path)]
-    if strange:
-        raise UserError(
-            f"{strange[0]} is a log of another tool, which cannot be compared with other runs",
-            "report on it alone",
-        )
-    known = [read_run(path, options) for path in paths]
-    return _report_on(known[0], known[0].run / "report") if len(paths) == 1 else _compare(known)
+    known = [read_facts(path, options) for path in paths]
+    return _report_on(known[0]) if len(paths) == 1 else _compare(known)
 
 
-def _report_on(facts: Facts, stem: Path) -> Report:
+def _stem(facts: Facts, name: str) -> Path:
+    """In the run; of a log, which is nobody's to write to, here."""
+    return facts.run / name if facts.is_own else Path(f"{facts.run.name}.{name}")
+
+
+def _report_on(facts: Facts) -> Report:
     return Report(
         text=lambda: printable(text.render(facts)),
         html=lambda: printable(html.render(facts)),
         markdown=lambda: printable(markdown.render(facts)),
         json=lambda: printable(json.render(facts)),
-        stem=stem,
+        stem=_stem(facts, "report"),
     )
 
 
@@ -64,5 +59,5 @@ def _compare(known: list[Facts]) -> Report:
         html=lambda: printable(html.render_comparison(compared)),
         markdown=lambda: printable(markdown.render_comparison(compared)),
         json=lambda: printable(json.render_comparison(compared)),
-        stem=known[-1].run / "comparison",
+        stem=_stem(known[-1], "comparison"),
     )

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from paceline.report.answers.cost import prices
-from paceline.report.answers.words import listed
+from paceline.report.answers.words import listed, score_value
 from paceline.report.differences import learns_otherwise
 from paceline.report.facts.busyness import utilisation
 from paceline.report.facts.facts import Facts
-from paceline.report.facts.learning import diverged, is_below_one_epoch, series
+from paceline.report.facts.learning import best_of, diverged, is_below_one_epoch, series
 from paceline.report.facts.trend import Numbers
+from paceline.report.loading import loading_sentence
 from paceline.report.speed import Speed, ratio_of, too_good
 from paceline.units import count_of, format_seconds, percent, plural
 
@@ -37,9 +38,12 @@ class Goal:
 
     name: str
     score: float
+    shown: str
+    """With its scale."""
+    lower_is_better: bool = False
 
     def __str__(self) -> str:
-        return f"{self.name} {self.score:.4g}"
+        return f"{self.name} {self.shown}"
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Spent:
     wall_seconds: float
     price_per_hour: float | None
     """Of all hosts together."""
+    are_hosts_known: bool = True
 
     def host_hours(self, seconds: float) -> float:
         return self.num_hosts * seconds / 3600
@@ -74,26 +79,33 @@ def common_goal(runs: list[Facts]) -> Goal | None:
     curves = [series(facts.learning.scores, by) for facts in runs]
     if any(facts.learning.best_by != by for facts in runs) or not all(map(len, curves)):
         return None
-    return Goal(by, min(float(curve.values.max()) for curve in curves))
+    learning = runs[0].learning
+    reached = [best_of(curve, learning) for curve in curves]
+    worst = max(reached) if learning.lower_is_better else min(reached)
+    return Goal(by, worst, score_value(runs[0], by, worst), learning.lower_is_better)
 
 
 def spent_by(facts: Facts, goal: Goal | None) -> Spent:
     seconds = None
-    if goal is not None:
+    if goal is not None and facts.is_own:
         curve = series(facts.learning.scores, goal.name)
-        step = curve.steps[[int(np.argmax(curve.values >= goal.score))]]
+        sign = -1 if goal.lower_is_better else 1
+        step = curve.steps[[int(np.argmax(sign * curve.values >= sign * goal.score))]]
         seconds = float(seconds_to(facts, step)[0])
     return Spent(
         seconds_to_goal=seconds,
         num_hosts=facts.world.num_hosts or 1,
         wall_seconds=facts.wall_seconds,
         price_per_hour=sum(prices(facts)) or None,
+        are_hosts_known=facts.is_own or facts.world.num_hosts is not None or facts.world.size == 1,
     )
 
 
 def seconds_to(facts: Facts, steps: Numbers) -> Numbers:
     """Since the start of the run, without what was lost and done again."""
     rows = facts.rows
+    if rows is None and not facts.is_own and facts.step_times is not None:
+        return facts.step_times.mean_seconds * np.maximum(steps - (facts.first_step or 0), 0.0)
     if rows is None or not len(rows):
         return 0.0 * steps
     done = np.cumsum(np.nan_to_num(rows["seconds"]))
@@ -138,12 +150,20 @@ def _spoilt(runs: tuple[Facts, Facts], speeds: tuple[Speed, Speed]) -> str:
     """Something else than what differs on purpose had a hand in it."""
     base, now = speeds
     held_back = too_good(base, now)
+    if held_back and loading_sentence(runs, speeds):
+        return (
+            f"{ratio_of(base, now):.2f} times the speed with {count_of(now.world_size, 'process')} "
+            f"instead of {base.world_size:,} is more than perfect scaling: a loader sets the pace "
+            "in both, and faster loading made the difference"
+        )
     if held_back:
         return (
             f"{ratio_of(base, now):.2f} times the speed with {count_of(now.world_size, 'process')} "
             f"instead of {base.world_size:,} is not believed: something else slowed {held_back} "
             "down"
         )
+    if not all(facts.is_own for facts in runs):
+        return _not_told(runs, speeds)
     loads = [other_load(facts) for facts in runs]
     if loads[0] is not None and loads[1] is not None and _is_disturbed(loads[0], loads[1]):
         return (
@@ -151,6 +171,17 @@ def _spoilt(runs: tuple[Facts, Facts], speeds: tuple[Speed, Speed]) -> str:
             f"{percent(loads[1])} during {now.run}"
         )
     return ""
+
+
+def _not_told(runs: tuple[Facts, Facts], speeds: tuple[Speed, Speed]) -> str:
+    """What logs do not tell, or what else than machines made the difference."""
+    if loading_sentence(runs, speeds):
+        return (
+            f"{_as_fast(ratio_of(*speeds))} by {plural(speeds[0].unit)}, but a loader sets the "
+            "pace in both, and its speed makes the difference"
+        )
+    unknown = [speed.run for speed in speeds if not speed.are_hosts_known]
+    return f"how many hosts trained is not in the log of {listed(unknown)}" if unknown else ""
 
 
 def _is_disturbed(first: float, second: float) -> bool:

@@ -4,6 +4,7 @@ Whoever trained the run, these are the answers; what its record does not hold th
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from paceline.report.answers import (
     busy,
@@ -39,4 +40,16 @@ _ANSWERING: dict[str, Callable[[Facts], Answer]] = {
 
 
 def answers(facts: Facts) -> list[Answer]:
-    return [_ANSWERING[key](facts) for key in QUESTIONS]
+    return [_with_doubts(_ANSWERING[key](facts), facts) for key in QUESTIONS]
+
+
+def _with_doubts(answer: Answer, facts: Facts) -> Answer:
+    """What does not fit comes before the figures that rest on it."""
+    doubts = [doubt.text for doubt in facts.doubts if answer.key in doubt.answers]
+    if not doubts:
+        return answer
+    figures = {**answer.figures, "doubts": doubts}
+    if all(text in answer.sentence for text in doubts):
+        return replace(answer, figures=figures)
+    told = f"This does not fit together: {'; '.join(doubts)}."
+    return replace(answer, sentence=f"{told} {answer.sentence}", figures=figures)

@@ -14,8 +14,10 @@ from paceline.units import count_of, format_seconds, percent
 
 def cost(facts: Facts) -> Answer:
     wall, num_hosts = facts.wall_seconds, facts.world.num_hosts or 1
-    if not wall and not facts.is_own:
+    if not wall:
         sentence, missing = "The log holds no times.", "how long it took"
+        if facts.is_own:
+            sentence = "Nothing: no time was recorded."
         return Answer("cost", QUESTIONS["cost"], sentence, missing=missing)
     idle = idle_seconds(facts.attempts)
     host_hours = num_hosts * wall / 3600
@@ -102,7 +104,9 @@ def score_points(facts: Facts) -> float | None:
     learning, best = facts.learning, best_score(facts.learning)
     scale = scales_of(facts.settings.get("workload")).get(learning.best_by)
     curve = series(learning.scores, learning.best_by)
-    if scale is None or best is None or is_doubtful_start(curve, learning, facts.step):
+    if scale is None or best is None or learning.lower_is_better:
+        return None  # fewer errors are more, so there is no price of a point
+    if is_doubtful_start(curve, learning, facts.step):
         return None
     value = best.values[learning.best_by]
     if value <= 0:

@@ -8,14 +8,18 @@ from paceline.report.answers.traffic import MISSING_PROBES, missing_for_ring, wh
 from paceline.report.answers.words import GIVE_LINK, HOW_PHASES, times_as_fast
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.network import (
+    is_link_impossible,
     link_of,
     predicted_per_step,
     seconds_on_link,
     sent_per_step,
+    slowest_possible_link,
 )
 from paceline.report.facts.verdict import LEAST_SHARE
 from paceline.report.facts.world_times import WorldTimes
 from paceline.units import format_bits, format_bytes, format_seconds, percent
+
+_ALL_OF_STEP = 0.97
 
 
 def network(facts: Facts) -> Answer:
@@ -89,6 +93,8 @@ def _link_use(facts: Facts) -> tuple[dict[str, Any], str, str]:
             " So the link is fast enough: the time goes to many small messages, or to processes "
             "that are not ready at the same time."
         )
+    if is_link_impossible(facts):
+        text = ""  # the doubt says it
     figures = {
         "sent_bytes_per_step": per_step,
         "link_bits_per_second": link,
@@ -102,10 +108,17 @@ def _predicted(facts: Facts) -> Answer:
     """Nobody measured waiting: the bytes of a ring all-reduce on the link are its upper bound."""
     sent, link, found = predicted_per_step(facts), link_of(facts), facts.verdict
     ask, seconds = QUESTIONS["network"], seconds_on_link(facts)
+    measured = sent_per_step(facts)
+    if measured is not None and is_link_impossible(facts):
+        return _impossible(facts, measured)
+    if measured is not None and found.step_seconds:
+        return _counted(facts, measured, seconds)
     if sent is None or facts.world.num_hosts == 1 or not found.step_seconds:
         sentence = f"{why_no_ring(facts)}{_at_most(facts)}"
         return Answer("network", ask, sentence, missing=missing_for_ring(facts))
     step_seconds = found.step_seconds
+    if is_link_impossible(facts):
+        return _impossible(facts, sent)
     if seconds is None or link is None:
         return Answer(
             "network",
@@ -119,8 +132,7 @@ def _predicted(facts: Facts) -> Answer:
     sentence = (
         f"{'Yes' if share >= LEAST_SHARE else 'No'}: at {format_bits(link)} the gradients need "
         f"{format_seconds(min(seconds, step_seconds))} of every {format_seconds(step_seconds)} "
-        f"step ({percent(share)}). If sending took no time at all, a step would take "
-        f"{format_seconds(fastest)}; this assumes that sending does not overlap with computing."
+        f"step ({percent(share)}). {_without_network(share, fastest)}"
     )
     figures = {
         "network_share": share,
@@ -136,6 +148,59 @@ def _predicted(facts: Facts) -> Answer:
         "predicted for a ring all-reduce",
         "measured waiting, and how much of it overlaps with computing; "
         "`paceline train` records both",
+    )
+
+
+def _counted(facts: Facts, measured: float, seconds: float | None) -> Answer:
+    """Bytes are known from counters, waiting is not: their time on the link is its upper bound."""
+    step_seconds, link = facts.verdict.step_seconds, link_of(facts)
+    figures: dict[str, Any] = {"measured_bytes_per_step": measured, "step_seconds": step_seconds}
+    sent = (
+        f"each host sent {format_bytes(measured)} in every step of {format_seconds(step_seconds)}, "
+        f"{format_bits(8 * measured / step_seconds)} on average"
+    )
+    how = f"the interfaces' counters; {facts.world.traffic_how}"
+    if seconds is None or link is None:
+        sentence = f"It cannot be told without the speed of the link: {sent}.{_at_most(facts)}"
+        return Answer("network", QUESTIONS["network"], sentence, figures, how, GIVE_LINK)
+    share = seconds / step_seconds
+    figures |= {"link_bits_per_second": link, "link_share": share}
+    word = "It may have been" if share >= LEAST_SHARE else "No"
+    sentence = (
+        f"{word}: {sent}, which is {percent(share)} of what a link of {format_bits(link)} carries; "
+        "the step can have waited for it no longer than that."
+    )
+    return Answer("network", QUESTIONS["network"], sentence, figures, how)
+
+
+def _without_network(share: float, fastest: float) -> str:
+    if share > _ALL_OF_STEP:
+        return (
+            "That leaves nothing for computing: either sending overlaps with all of it, or the "
+            "link was a little faster."
+        )
+    return (
+        f"If sending took no time at all, a step would take {format_seconds(fastest)}; this "
+        "assumes that sending does not overlap with computing."
+    )
+
+
+def _impossible(facts: Facts, sent: float) -> Answer:
+    """Nothing can be said of a network that cannot have been."""
+    said = next((d.text for d in facts.doubts if "network" in d.answers), "the link is impossible")
+    least = slowest_possible_link(facts)
+    return Answer(
+        "network",
+        QUESTIONS["network"],
+        f"It cannot be told: {said}. So `--link` names another link than the one that was used, "
+        "or gradients were exchanged in another way.",
+        {
+            "predicted_bytes_per_step": sent,
+            "link_bits_per_second": link_of(facts),
+            "slowest_link_bits_per_second": least,
+        },
+        "predicted for a ring all-reduce",
+        "the speed of the link that was used: `paceline hosts check` measures it",
     )
 
 

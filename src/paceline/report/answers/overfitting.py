@@ -5,6 +5,7 @@ from typing import Any
 
 from paceline.record import checkpoints as stored
 from paceline.report.answers.answer import QUESTIONS, Answer
+from paceline.report.answers.script import LOG_VALIDATION
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import (
     Gap,
@@ -12,6 +13,7 @@ from paceline.report.facts.learning import (
     best_score,
     find_gap,
     find_turn,
+    is_lower_better,
     measures,
     series,
 )
@@ -109,7 +111,7 @@ def _by_score(facts: Facts, best: dict[str, Any], told: str) -> Answer:
     name = next((name for name in measures(scores) if len(series(scores, name)) > 1), None)
     if name is None:
         return _unknown(facts, best, told)
-    turn = find_turn(series(scores, name), lower_is_better=False)
+    turn = find_turn(series(scores, name), lower_is_better=_is_lower_better(facts, name))
     first = series(scores, name)
     figures: dict[str, Any] = {
         "measure": name,
@@ -142,6 +144,11 @@ def _by_score(facts: Facts, best: dict[str, Any], told: str) -> Answer:
     )
 
 
+def _is_lower_better(facts: Facts, name: str) -> bool:
+    """The score of a task of this project is one where higher is better, whatever its name."""
+    return not facts.is_own and is_lower_better(name)
+
+
 def _unknown(facts: Facts, best: dict[str, Any], told: str) -> Answer:
     text = "Cannot be told: there are no scores on validation data."
     if facts.learning.scores:
@@ -156,6 +163,8 @@ def _unknown(facts: Facts, best: dict[str, Any], told: str) -> Answer:
 
 
 def _missing(facts: Facts) -> str:
+    if facts.is_observed:
+        return LOG_VALIDATION
     if facts.is_own:
         return (
             "scores of a part of the training data: evaluate.train_samples above 0, and at least "
@@ -177,7 +186,7 @@ def _remedy(facts: Facts, gap: Gap, best: dict[str, Any]) -> str:
 
 def best_checkpoint(facts: Facts) -> tuple[dict[str, Any], str]:
     best, by = best_score(facts.learning), facts.learning.best_by
-    if best is None or not facts.is_own:
+    if best is None or not facts.is_own or facts.is_observed:
         return {}, ""
     path = facts.run / "checkpoints" / stored.checkpoint_name(best.step)
     kept = "" if path.is_dir() else " (not kept)"

@@ -22,6 +22,8 @@ _NAMES = {
     "evaluation_and_rest": "evaluation and the rest",
 }
 _MANY_EVALUATIONS = 0.2
+_SAMPLE_OFF = 0.15
+"""Of the mean: from so much on, the printed steps are not like the others."""
 
 
 def duration(facts: Facts) -> Answer:
@@ -55,6 +57,8 @@ def duration(facts: Facts) -> Answer:
 
 def _nothing_timed(facts: Facts) -> Answer:
     sentence, missing = "The log holds no times.", "a time per step or time stamps"
+    if facts.failure is not None and not facts.step:
+        sentence = "It did no step: it failed before."
     if facts.is_own:
         sentence = "Nothing was timed: the run has no events."
         missing = "an attempt that started; `paceline train` writes one"
@@ -78,7 +82,7 @@ def _duration_sentence(facts: Facts, idle: float, per_1000: float) -> str:
     attempts = len(facts.attempts)
     tries = f" in {attempts} attempts" if attempts > 1 else ""
     about = "About " if facts.is_wall_estimated else ""
-    upto = "" if facts.is_own else f" up to step {facts.step:,}"
+    upto = "" if facts.is_own else f" {_steps_covered(facts)}"
     parts = f": {listed(shown)}" if shown else ""
     text = f"{about}{format_seconds(wall)}{tries}{upto}{parts}."
     if math.isfinite(per_1000):
@@ -86,6 +90,12 @@ def _duration_sentence(facts: Facts, idle: float, per_1000: float) -> str:
     if idle > 1:
         text += f" Between attempts nothing ran for {format_seconds(idle)}."
     return text
+
+
+def _steps_covered(facts: Facts) -> str:
+    first = f"from step {facts.first_step:,} to" if facts.first_step else "up to"
+    before = ", what was before is not in the log" if facts.first_step else ""
+    return f"{first} step {facts.step:,}{before}"
 
 
 def _left(facts: Facts, per_1000: float) -> tuple[dict[str, Any], str]:
@@ -132,6 +142,7 @@ def step(facts: Facts) -> Answer:
     if not facts.is_own:
         figures |= {
             "mean_seconds": times.mean_seconds,
+            "is_sample": times.is_sample,
             "num_timings": times.num_timings,
             "steps_per_timing": times.steps_per_timing,
         }
@@ -158,6 +169,8 @@ def _spread(times: StepTimes) -> float | None:
 
 def _step_sentence(facts: Facts, times: StepTimes) -> str:
     of = " timings" if times.steps_per_timing > 1 or not facts.is_own else " steps"
+    if times.is_sample:
+        return _sample_sentence(facts, times)
     text = f"{format_seconds(times.median_seconds)} (the median of {times.num_timings:,}{of})"
     if times.low_seconds is not None and times.high_seconds is not None:
         low, high = format_seconds(times.low_seconds), format_seconds(times.high_seconds)
@@ -168,6 +181,26 @@ def _step_sentence(facts: Facts, times: StepTimes) -> str:
     if times.steps_per_timing > 1:
         text += f" Each timing is the mean of {times.steps_per_timing:,} steps."
     return text
+
+
+def _sample_sentence(facts: Facts, times: StepTimes) -> str:
+    """Single printed times may be those of every second, slow step."""
+    text = (
+        f"{format_seconds(times.mean_seconds)}, the mean over {times.num_steps:,} steps. The "
+        f"{count_of(times.num_timings, 'single time')} that the log prints are a sample: their "
+        f"median is {format_seconds(times.median_seconds)}"
+    )
+    if times.low_seconds is not None and times.high_seconds is not None:
+        low, high = format_seconds(times.low_seconds), format_seconds(times.high_seconds)
+        text += f", 90 % of them are between {low} and {high}"
+    if abs(times.median_seconds - times.mean_seconds) > _SAMPLE_OFF * times.mean_seconds:
+        text += (
+            ". So the printed steps are not like the others: with several loader workers, each "
+            "batch of a slow worker is waited for, and lines may show only those steps"
+        )
+    slowest = times.slowest
+    worst = f" The slowest of them took {format_seconds(slowest.seconds)}" if slowest else ""
+    return f"{text}.{worst}{_slowest(facts)}." if worst else f"{text}."
 
 
 def _slowest(facts: Facts) -> str:
@@ -192,6 +225,8 @@ def _slowest(facts: Facts) -> str:
 
 
 def _missing_of_steps(times: StepTimes) -> str:
+    if times.is_sample:
+        return "the steps between the lines, each by itself, and why one was slow"
     if times.steps_per_timing > 1:
         return f"single slow steps: the log prints means of {times.steps_per_timing:,}"
     return "why a step was slow: the log does not split each step into phases"

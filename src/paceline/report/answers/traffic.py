@@ -8,6 +8,7 @@ from paceline.report.answers.words import GIVE_LINK
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.network import (
     is_inside_one_host,
+    is_link_impossible,
     link_of,
     predicted_per_step,
     seconds_on_link,
@@ -97,7 +98,7 @@ def _why_other(facts: Facts, ratio: float) -> str:
 
 def _at_link(facts: Facts, measured: float) -> str:
     link = link_of(facts)
-    if not link or not facts.verdict.step_seconds:
+    if not link or not facts.verdict.step_seconds or is_link_impossible(facts):
         return ""
     seconds = 8 * measured / link
     return (
@@ -136,6 +137,9 @@ def missing_for_ring(facts: Facts) -> str:
 def _of_log(facts: Facts) -> Answer:
     """No log counts bytes; what a ring must send follows from parameters and processes."""
     ask, sent, world = QUESTIONS["traffic"], predicted_per_step(facts), facts.world
+    measured = sent_per_step(facts)
+    if measured is not None:
+        return _counted(facts, measured, sent)
     if sent is None or world.gradient_bytes is None or world.num_hosts == 1:
         return Answer("traffic", ask, why_no_ring(facts), missing=missing_for_ring(facts))
     step_seconds = facts.verdict.step_seconds
@@ -163,6 +167,29 @@ def _of_log(facts: Facts) -> Answer:
     return Answer("traffic", ask, f"{sentence}.", figures, how, missing)
 
 
+def _counted(facts: Facts, measured: float, predicted: float | None) -> Answer:
+    """What a tool that watched the interfaces saw while a foreign run trained."""
+    step_seconds = facts.verdict.step_seconds
+    figures: dict[str, Any] = {
+        "measured_bytes_per_step": measured,
+        "predicted_bytes_per_step": predicted,
+        "sent_bytes_per_second": measured / step_seconds if step_seconds else None,
+    }
+    speed = f" ({format_bits(8 * measured / step_seconds)})" if step_seconds else ""
+    sentence = (
+        f"In every step of {format_seconds(step_seconds)} each host sent {format_bytes(measured)}"
+        f"{speed}"
+    )
+    if predicted:
+        figures["ratio"] = measured / predicted
+        sentence += (
+            f", {percent(measured / predicted)} of the {format_bytes(predicted)} that a ring "
+            "all-reduce needs"
+        )
+    how = f"the interfaces' counters, times the length of a step; {facts.world.traffic_how}"
+    return Answer("traffic", QUESTIONS["traffic"], f"{sentence}.", figures, how)
+
+
 def _against_the_step(facts: Facts, sent: float, step_seconds: float) -> tuple[str, dict[str, Any]]:
     slowest_link = 8 * sent / step_seconds
     figures: dict[str, Any] = {"slowest_link_bits_per_second": slowest_link}
@@ -173,11 +200,12 @@ def _against_the_step(facts: Facts, sent: float, step_seconds: float) -> tuple[s
             f"carry {format_bits(slowest_link)}, and it cannot have been slower"
         ), figures
     share = seconds / step_seconds
+    is_impossible = is_link_impossible(facts)
     figures |= {"link_bits_per_second": link, "predicted_network_seconds": seconds}
-    figures["explained_share"] = share
+    figures["explained_share"] = None if is_impossible else min(share, 1.0)
     took = f"; at {format_bits(link)} that takes {format_seconds(seconds)}"
     step = f"the {format_seconds(step_seconds)} of a step"
-    if share > 1.1:
+    if is_impossible:
         told = f"{took}, more than {step}: the link must be faster than {format_bits(link)}"
     elif share >= _EXPLAINS:
         told = (

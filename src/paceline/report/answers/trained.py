@@ -6,18 +6,24 @@ from typing import Any
 import numpy as np
 
 from paceline.report.answers.answer import QUESTIONS, Answer
+from paceline.report.answers.script import LOG_VALIDATION
 from paceline.report.answers.time import is_evaluated_much
-from paceline.report.answers.words import again, go_on, signed
+from paceline.report.answers.words import again, go_on, score_change, score_value, signed
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import (
+    best_of,
     diverged,
     has_settled,
     is_below_one_epoch,
     is_doubtful_start,
+    is_lower_better,
+    is_spent,
+    last_drop,
     loss_trend,
     measures,
     score_trend,
     series,
+    validation_trend,
 )
 from paceline.report.facts.trend import LEAST_POINTS, Points, Trend
 from paceline.terminal import sparkline
@@ -31,12 +37,12 @@ _EPOCHS_TO_TRY = 3
 
 
 def trained(facts: Facts) -> Answer:
-    score, loss = _believed_score_trend(facts), loss_trend(facts.learning)
+    score, loss = _believed_score_trend(facts), loss_trend(facts.learning, facts.rate)
     state, sentence = _state(facts, score, loss)
     by = facts.learning.best_by
     figures: dict[str, Any] = {"state": state, "step": facts.step, "score_name": by or None}
-    figures |= _trend_figures("score", score, facts.step)
-    figures |= _trend_figures("loss", loss, facts.step)
+    figures |= _trend_figures(facts, "score", score)
+    figures |= _trend_figures(facts, "loss", loss)
     target, told = _target(facts)
     if not facts.is_own:
         figures |= _curve_figures(facts)
@@ -56,7 +62,7 @@ def trained(facts: Facts) -> Answer:
 def _believed_score_trend(facts: Facts) -> Trend | None:
     curve = series(facts.learning.scores, facts.learning.best_by)
     is_doubtful = is_doubtful_start(curve, facts.learning, facts.step)
-    return None if is_doubtful else score_trend(facts.learning)
+    return None if is_doubtful else score_trend(facts.learning, facts.rate)
 
 
 def _state(facts: Facts, score: Trend | None, loss: Trend | None) -> tuple[str, str]:
@@ -66,17 +72,28 @@ def _state(facts: Facts, score: Trend | None, loss: Trend | None) -> tuple[str, 
         return "diverged", f"No: {problem}."
     if is_below_one_epoch(facts):
         return "untrained", _not_one_epoch(facts, loss)
+    validation = validation_trend(facts.learning, facts.rate)
     if score is not None and not (score.is_doubtful and loss is not None and loss.falls):
         state, text = _by_score(facts, score)
+    elif score is None and validation is not None:
+        state, text = _by_validation(facts, validation)
     elif loss is not None:
         state, text = _by_loss(facts, loss)
     else:
         state, text = "unknown", f"Unclear: {count_of(facts.step, 'step')} are too few for a trend."
-    text += _after_the_fall(facts, state) + _few_epochs(facts, state)
+    text += _after_the_fall(facts, state) + _few_epochs(facts, state) + _since_drop(facts)
     short = _stopped_short(facts)
     if short and state in ("improving", "unclear", "unknown"):
         return state, f"No: it {short} {text}"
     return state, f"{text} It {short}" if short else text + _how_far(facts)
+
+
+def _since_drop(facts: Facts) -> str:
+    loss = facts.learning.loss
+    drop = last_drop(facts.rate, 2 / 3 * facts.step, facts.step) if len(loss) else None
+    if drop is None:
+        return ""
+    return f" Only what came after the learning rate dropped at step {drop:,.0f} counts here."
 
 
 def _few_epochs(facts: Facts, state: str) -> str:
@@ -99,7 +116,7 @@ def _not_one_epoch(facts: Facts, loss: Trend | None) -> str:
         text += f"; training loss went from {losses.values[0]:.4g} to {losses.values[-1]:.4g}"
         text += " and still falls" if loss is not None and loss.falls else ""
     if len(scores):
-        text += f"; the best {by} is {scores.values.max():.4g}"
+        text += f"; the best {by} is {score_value(facts, by, best_of(scores, facts.learning))}"
     short = _stopped_short(facts)
     return f"{text}. It {short}" if short else f"{text}."
 
@@ -117,6 +134,8 @@ def _state_without_loss(facts: Facts) -> tuple[str, str]:
 def _after_the_fall(facts: Facts, state: str) -> str:
     if state != "improving" or not has_settled(facts):
         return ""
+    if is_spent(facts):
+        return " A new run with a longer schedule may bring more."
     return (
         " But the learning rate is almost zero by now, so going on brings less than that; a new "
         "run with a longer schedule may bring more."
@@ -153,35 +172,77 @@ def _by_score(facts: Facts, found: Trend) -> tuple[str, str]:
         f"over the last {found.num_points} evaluations (steps {found.first_step:,.0f} to "
         f"{found.last_step:,.0f}) {by}"
     )
+    lower = facts.learning.lower_is_better
+    level, noise = score_value(facts, by, found.level), score_change(facts, by, found.noise)
     likely = (
-        f"10 % more steps ({more:,}) would probably change it by {signed(gain)} "
-        f"(plus or minus {error:.4f})"
+        f"10 % more steps ({more:,}) would probably change it by "
+        f"{score_change(facts, by, gain, is_signed=True)} (plus or minus "
+        f"{score_change(facts, by, error)})"
     )
-    if found.rises and gain > _LEAST_GAIN * found.noise:
-        return "improving", f"Not yet: {where} was still rising, to {found.level:.4f}; {likely}."
-    if found.falls:
-        return "worsening", (
-            f"It was trained too long: {where} fell to {found.level:.4f}; {likely}."
-        )
+    gets_better, gets_worse = found.rises, found.falls
+    if lower:
+        gets_better, gets_worse = gets_worse, gets_better
+    if gets_better and abs(gain) > _LEAST_GAIN * found.noise:
+        way = "falling" if lower else "rising"
+        if is_spent(facts) or (lower and found.level + gain < 0):
+            likely = _change(facts, found, more, lower)
+        return "improving", f"Not yet: {where} was still {way}, to {level}; {likely}."
+    if gets_worse:
+        way = "rose" if lower else "fell"
+        return "worsening", (f"It was trained too long: {where} {way} to {level}; {likely}.")
     if found.is_doubtful:
         way = "rose" if found.slope > 0 else "fell"
         return "unclear", (
-            f"Unclear: {where} {way}, but the noise ({found.noise:.4f}) is too large for so few "
-            f"points; {likely}."
+            f"Unclear: {where} {way}, but the noise ({noise}) is too large for so few points; "
+            f"{likely}."
         )
     return "plateaued", (
-        f"Yes, as far as this recipe goes: {where} stayed at {found.level:.4f} within its noise "
-        f"of {found.noise:.4f}; {likely}."
+        f"Yes, as far as this recipe goes: {where} stayed at {level} within its noise of {noise}; "
+        f"{likely}."
     )
 
 
+def _by_validation(facts: Facts, found: Trend) -> tuple[str, str]:
+    """Where no score was measured often enough, the loss on validation data is what counts."""
+    more = max(round(_MORE * facts.step), 1)
+    where = (
+        f"over the last {found.num_points} evaluations (steps {found.first_step:,.0f} to "
+        f"{found.last_step:,.0f}) the validation loss"
+    )
+    if found.falls and -found.gain(more) > _LEAST_GAIN * found.noise:
+        likely = _change(facts, found, more, is_positive=True)
+        return "improving", f"Not yet: {where} was still falling, to {found.level:.4f}; {likely}."
+    if found.rises:
+        return "worsening", f"It was trained too long: {where} rose to {found.level:.4f}."
+    if found.is_doubtful:
+        way = "fell" if found.slope < 0 else "rose"
+        return "unclear", (
+            f"Unclear: {where} {way}, but the noise ({found.noise:.4f}) is too large for so few "
+            "points."
+        )
+    return "plateaued", (
+        f"Yes, as far as this recipe goes: {where} stayed at {found.level:.4f} within its noise "
+        f"of {found.noise:.4f}."
+    )
+
+
+def _change(facts: Facts, found: Trend, more: int, is_positive: bool) -> str:
+    """What more steps would bring, as far as a straight line tells: no loss falls below zero, and
+    nothing comes of a rate that is zero."""
+    gain = found.gain(more)
+    if is_spent(facts):
+        return "the learning rate is almost zero by now, so no more is coming with this schedule"
+    if is_positive and found.level + gain < 0:
+        return "how far it will fall cannot be told from so steep a line"
+    return f"10 % more steps ({more:,}) would probably change it by {signed(gain)}"
+
+
 def _by_loss(facts: Facts, found: Trend) -> tuple[str, str]:
-    gain = found.gain(max(round(_MORE * facts.step), 1))
+    more = max(round(_MORE * facts.step), 1)
     text = f"By the training loss alone, because {_why_not_by_score(facts)}: "
     if found.falls:
         return "improving", (
-            f"{text}not yet, it still falls; 10 % more steps would probably change it by "
-            f"{signed(gain)}."
+            f"{text}not yet, it still falls; {_change(facts, found, more, is_positive=True)}."
         )
     if found.is_doubtful:
         level = format_number(found.level)
@@ -195,14 +256,17 @@ def _why_not_by_score(facts: Facts) -> str:
     return f"the noise of {name} is too large" if is_known else "there are too few evaluations"
 
 
-def _trend_figures(name: str, found: Trend | None, step: int) -> dict[str, Any]:
+def _trend_figures(facts: Facts, name: str, found: Trend | None) -> dict[str, Any]:
     if found is None:
         return {}
+    gain = found.gain(max(round(_MORE * facts.step), 1))
+    is_positive = name == "loss" or facts.learning.lower_is_better
+    is_possible = (not is_positive or found.level + gain >= 0) and not is_spent(facts)
     return {
         f"{name}_per_1000_steps": 1000 * found.slope,
         f"{name}_noise": found.noise,
         f"{name}_level": found.level,
-        f"{name}_gain_of_10_percent": found.gain(max(round(_MORE * step), 1)),
+        f"{name}_gain_of_10_percent": gain if is_possible else None,
     }
 
 
@@ -216,7 +280,7 @@ def _target(facts: Facts) -> tuple[dict[str, Any], str]:
     known = tests or [s for s in learning.scores if by in s.values]
     if not known:
         return {"target": wanted}, f"The recipe's target is {wanted:g} ({target.get('source')})."
-    best = max(known, key=lambda score: score.values[by])
+    best = max(known, key=lambda score: score.values[by])  # a target is of an own run
     reached, split = best.values[by], best.split
     short = wanted - reached
     distance = f"{short:.4g} short of" if short > 0 else f"{-short:.4g} above"
@@ -262,7 +326,7 @@ def _scores_in_words(facts: Facts) -> list[str]:
     sentences = []
     for name in measures(facts.learning.scores):
         curve = series(facts.learning.scores, name)
-        sentences.append(f"{name}: {_curve_in_words(curve)}.")
+        sentences.append(f"{name}: {_curve_in_words(curve, is_lower_better(name))}.")
         if is_doubtful_start(curve, facts.learning, facts.step):
             sentences.append(
                 f"The {curve.values[0]:.4g} at step {curve.steps[0]:,.0f}, before any training, "
@@ -273,10 +337,10 @@ def _scores_in_words(facts: Facts) -> list[str]:
     return sentences
 
 
-def _curve_in_words(curve: Points) -> str:
+def _curve_in_words(curve: Points, lower_is_better: bool) -> str:
     told = [f"{v:.4g} at step {s:,.0f}" for s, v in zip(curve.steps, curve.values, strict=True)]
     if len(told) > 3:
-        top = int(np.argmax(curve.values))
+        top = int(np.argmin(curve.values) if lower_is_better else np.argmax(curve.values))
         told = [told[0], f"at best {told[top]}", f"{told[-1]} at the end"]
     return ", ".join(told)
 
@@ -284,7 +348,9 @@ def _curve_in_words(curve: Points) -> str:
 def _what_is_missing(facts: Facts, score: Trend | None, loss: Trend | None) -> str:
     is_cheap = not is_evaluated_much(facts)  # else the report asks for fewer evaluations
     set_lower = ": set evaluate.every_steps lower" if facts.is_own and is_cheap else ""
-    lacking = ["how many steps were wanted"] if facts.steps_wanted is None else []
+    set_lower = f": {LOG_VALIDATION}" if facts.is_observed else set_lower
+    is_unknown = facts.steps_wanted is None and not facts.is_observed
+    lacking = ["how many steps were wanted"] if is_unknown else []
     if score is not None:
         lacking += [f"more evaluations{set_lower}"] if score.is_doubtful else []
     elif facts.is_own and not len(facts.learning.loss):
@@ -297,7 +363,7 @@ def _what_is_missing(facts: Facts, score: Trend | None, loss: Trend | None) -> s
 
 
 def _train_on(facts: Facts, state: str) -> str:
-    if not facts.is_own:
+    if not facts.is_own or facts.is_observed:
         return ""
     if state == "untrained" or (state == "improving" and has_settled(facts)):
         return _longer(facts)

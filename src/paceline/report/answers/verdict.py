@@ -4,10 +4,11 @@ from typing import Any
 
 from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK
 from paceline.report.answers.answer import QUESTIONS, Answer
+from paceline.report.answers.script import remedy_of_script, unmeasured_of_script
 from paceline.report.answers.words import again, go_on
 from paceline.report.facts.arithmetic import could_be_lighter
 from paceline.report.facts.busyness import utilisation
-from paceline.report.facts.facts import Facts
+from paceline.report.facts.facts import Facts, Failed
 from paceline.report.facts.learning import diverged
 from paceline.report.facts.network import predicted_per_step
 from paceline.report.facts.stragglers import Straggler
@@ -15,6 +16,11 @@ from paceline.report.facts.verdict import LEAST_SHARE, STRAGGLER, UNCLEAR, Verdi
 from paceline.units import format_bits, format_seconds, percent
 
 _MUCH_OTHER_LOAD = 0.3
+_MANY_TIMES = 9.5
+_MOST_SETTINGS = 12
+_LONG_VALUE = 60
+_OTHER_RANK = 0.1
+"""Of the step: a rank that waits so much longer than any other is alone with it."""
 _HARDLY_FELT = 0.1
 """Of the step's other work: a link on which the all-reduce takes no more no longer matters."""
 
@@ -24,15 +30,58 @@ def verdict(facts: Facts) -> Answer:
     figures: dict[str, Any] = {"verdict": found.word, "share": found.share, "shares": found.shares}
     if found.straggler is not None:
         figures["straggler"] = vars(found.straggler)
+    if facts.failure is not None and not facts.step:
+        return _failed(facts, facts.failure)
+    if facts.world.rank_inputs:
+        figures["input_share_by_rank"] = {r.name: r.input_share for r in facts.world.rank_inputs}
     return Answer(
         "verdict",
         QUESTIONS["verdict"],
-        sentence(found) + _loader(facts),
+        sentence(found) + _slow_rank(facts) + _loader(facts) + unmeasured_of_script(facts),
         figures,
         f"a bottleneck is what would save at least {percent(LEAST_SHARE)} of the {found.whole} if "
         "it took no time; waiting for a straggler (one slow process) is not counted as network",
         _missing(found),
         remedy(facts),
+    )
+
+
+def _failed(facts: Facts, failure: Failed) -> Answer:
+    """A start that failed has no step to judge; what failed is what held it up."""
+    what = f"{failure.kind} ({failure.line})" if failure.kind else failure.line
+    told = [f"{name} {value}" for name, value in facts.printed.items() if _is_short(value)]
+    said = f" The configuration says: {', '.join(told[:_MOST_SETTINGS])}." if told else ""
+    return Answer(
+        "verdict",
+        QUESTIONS["verdict"],
+        f"It failed before its first step: {what}.{said}",
+        {"verdict": UNCLEAR, "failure": failure.line, "failure_kind": failure.kind},
+        "the last error in the log that no step follows",
+        "" if failure.kind else "what the error means: it is of no kind that is known here",
+        failure.remedy,
+    )
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, int | float) or (isinstance(value, str) and len(value) < _LONG_VALUE)
+
+
+def _slow_rank(facts: Facts) -> str:
+    """Processes step together: the one that waits longest for its batches sets the pace."""
+    ranks, found = facts.world.rank_inputs, facts.verdict
+    if len(ranks) < 2 or found.word != INPUT:
+        return ""
+    slowest = max(ranks, key=lambda rank: rank.input_share)
+    others = [rank.input_share for rank in ranks if rank is not slowest]
+    if slowest.input_share - max(others) < _OTHER_RANK:
+        low, high = percent(min(others)), percent(slowest.input_share)
+        each = f" ({low} to {high})" if low != high else ""
+        return f" All {len(ranks)} processes wait for it alike{each}."
+    spread = percent(max(others)) if len(others) == 1 else f"at most {percent(max(others))}"
+    name = slowest.name if not slowest.name.isdecimal() else f"process {slowest.name} of the log"
+    return (
+        f" That is {name}, the straggler: the others wait for their own batches for {spread} and "
+        "then for it."
     )
 
 
@@ -77,7 +126,8 @@ def _loader(facts: Facts) -> str:
     workers = facts.printed.get("workers")
     had = f" `workers` was {workers}." if workers else ""
     faster = 1 / max(1 - facts.verdict.share, 0.01)
-    return f"{had} A loader {faster:.0f} times as fast would keep up."
+    shown = f"{faster:.1f}" if faster < _MANY_TIMES else f"{faster:.0f}"
+    return f"{had} A loader {shown} times as fast would keep up."
 
 
 def _missing(found: Verdict) -> str:
@@ -89,7 +139,9 @@ def _missing(found: Verdict) -> str:
 
 
 def remedy(facts: Facts) -> str:
-    """What this project offers against it, as a command."""
+    """What this project offers against it, as a command; what a script can do, in its terms."""
+    if facts.is_observed:
+        return remedy_of_script(facts)
     offered = {
         INPUT: _faster_input,
         NETWORK: _less_traffic,

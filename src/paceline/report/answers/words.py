@@ -3,6 +3,10 @@
 import re
 from pathlib import Path
 
+from paceline.report.facts.facts import Facts
+from paceline.task_finder import scales_of
+from paceline.units import Scale, format_score_value
+
 HOW_PHASES = (
     "the time that each process spent in the phase, averaged over all processes, as a share of the "
     "loop (input, compute, network, optimizer, checkpoint)"
@@ -19,8 +23,31 @@ def format_money(amount: float) -> str:
     return f"{amount:.2f}" if amount >= 0.1 or not amount else f"{amount:.2g}"
 
 
+_HARDLY = 1.005
+
+
 def times_as_fast(before: float, after: float) -> str:
-    return f"{before / after:.2f} times as fast" if after > 0 else "far faster"
+    if after <= 0:
+        return "far faster"
+    return "no faster" if before / after < _HARDLY else f"{before / after:.2f} times as fast"
+
+
+def score_value(facts: Facts, name: str, value: float) -> str:
+    """With its scale, where the task says what its values are of."""
+    scale = _scale(facts, name)
+    return f"{value:.4g}" if scale is None else format_score_value(value, scale)
+
+
+def score_change(facts: Facts, name: str, value: float, is_signed: bool = False) -> str:
+    """A difference of two scores: in points of a hundred, where the score is of a hundred."""
+    scale, sign = _scale(facts, name), "+" if is_signed else ""
+    if scale is None:
+        return f"{value:{sign}.4f}"
+    return f"{100 * value if scale.whole == '1, as %' else value:{sign}.2f} points"
+
+
+def _scale(facts: Facts, name: str) -> Scale | None:
+    return scales_of(facts.settings.get("workload")).get(name) if facts.is_own else None
 
 
 def listed(parts: list[str]) -> str:

@@ -59,10 +59,18 @@ class StepTimes:
     """Of every step, or means of so many; of very many some."""
     steps_per_timing: int = 1
     num_timings: int = 0
+    is_sample: bool = False
+    """The timings are of some single steps, and the mean is over all."""
     units_per_second: float | None = None
     """of the whole world, over training proper"""
     slowest: Slowest | None = None
     how: str = ""
+
+    @property
+    def typical_seconds(self) -> float:
+        """A slow first step, or an evaluation between two lines, does not move the median; but the
+        median of a sample is that of the steps that happened to be printed."""
+        return self.mean_seconds if self.is_sample else self.median_seconds
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,8 @@ class Learning:
     """Of training batches as they train: another measure than that of validation."""
     evaluations: list[Score] = field(default_factory=list)
     best_by: str = ""
+    lower_is_better: bool = False
+    """Of the measure that `best_by` names: an error rate, a perplexity."""
     stopped_because: str = ""
     """What the guard that watches the loss said when it stopped the run."""
 
@@ -166,6 +176,16 @@ class CheckpointCost:
 
 
 @dataclass(frozen=True)
+class SavedFiles:
+    """What a script saved last, in a form of its own."""
+
+    path: Path
+    step: int
+    num_bytes: int
+    num_files: int
+
+
+@dataclass(frozen=True)
 class Saving:
     """Checkpoints: what one holds and what saving cost, or what is said of them beforehand."""
 
@@ -173,6 +193,7 @@ class Saving:
     cost: CheckpointCost = field(default_factory=CheckpointCost)
     every_steps: int | None = None
     predicted_bytes: int | None = None
+    files: SavedFiles | None = None
 
 
 @dataclass(frozen=True)
@@ -259,6 +280,23 @@ class HostUse:
 
 
 @dataclass(frozen=True)
+class RankInput:
+    """How long one process of another tool waited for its batches, by its own lines."""
+
+    name: str
+    input_share: float
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What ended a run that did not end by itself."""
+
+    line: str
+    kind: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
 class World:
     """The processes and machines."""
 
@@ -272,6 +310,12 @@ class World:
     device_names: tuple[str, ...] = ()
     hosts: list[HostUse] = field(default_factory=list)
     """What each did, by its probes."""
+    counters_how: str = ""
+    """Of a foreign run: which tools watched its hosts, and what their values stand for."""
+    traffic_how: str = ""
+    """The same of those that counted what was sent."""
+    rank_inputs: tuple[RankInput, ...] = ()
+    """Of processes that printed their own waits."""
     times: WorldTimes | None = None
     """How the ranks spent their steps, side by side."""
     cpu_seconds: float = 0.0
@@ -292,12 +336,35 @@ class World:
 
 
 @dataclass(frozen=True)
+class Doubt:
+    """Two facts that cannot both be true."""
+
+    text: str
+    answers: tuple[str, ...]
+    """The keys of the answers that rest on them."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A mistake of a script that was observed, with the evidence of this run."""
+
+    what: str
+    evidence: str
+    place: str
+    """`train.py:12`, or nothing where no line is to blame."""
+    change: str
+
+
+@dataclass(frozen=True)
 class Facts:
     run: Path
     tool: str = PACELINE
     began: str = ""
     reason: str = ""
     """How it ended; empty where that is not known."""
+    first_step: int | None = None
+    """Where the record begins in the middle of a run."""
+    failure: Failed | None = None
     step: int = 0
     steps_wanted: int | None = None
     steps_per_line: int = 1
@@ -315,6 +382,7 @@ class Facts:
     """Threads of each process that read ahead, as many as it had in the end."""
     loader_note: str = ""
     warnings: list[str] = field(default_factory=list)
+    findings: tuple[Finding, ...] = ()
     options: Options = field(default_factory=Options)
 
     wall_seconds: float = 0.0
@@ -340,11 +408,24 @@ class Facts:
     data: TrainingSet = field(default_factory=TrainingSet)
     saving: Saving = field(default_factory=Saving)
     verdict: Verdict = field(default_factory=lambda: Verdict(UNCLEAR, 0.0))
+    doubts: tuple["Doubt", ...] = ()
+    """What of it does not fit together."""
 
     @property
     def is_own(self) -> bool:
         """Whether it is a run directory, which can be trained on and evaluated."""
         return self.tool == PACELINE
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether it is a run of a script that is not Paceline's."""
+        return "script" in self.settings
+
+    @property
+    def how_far(self) -> str:
+        """In words; how many steps a script wanted, nobody said."""
+        wanted = f" of {self.steps_wanted:,}" if self.steps_wanted is not None else ""
+        return f"at step {self.step:,}{wanted}"
 
     @property
     def unit(self) -> str:

@@ -56,8 +56,36 @@ def predicted_per_step(facts: Facts) -> float | None:
 
 
 def seconds_on_link(facts: Facts) -> float | None:
-    """How long a step's ring all-reduce takes on the link, if it leaves the host at all."""
-    link, predicted = link_of(facts), predicted_per_step(facts)
-    if not link or predicted is None or facts.world.num_hosts == 1:
+    """How long a step's ring all-reduce takes on the link, if it leaves the host at all. Beside a
+    foreign log, what counters saw on the interface is believed before the prediction."""
+    link, sent = link_of(facts), predicted_per_step(facts)
+    if not facts.is_own and sent_per_step(facts) is not None:
+        sent = sent_per_step(facts)
+    if not link or sent is None or facts.world.num_hosts == 1:
         return None
-    return 8 * predicted / link
+    return 8 * sent / link
+
+
+MOST_OF_STEP = 1.05
+"""Times, a step's gradients on the link: more cannot be, however well sending is hidden. Times are
+rounded and steps differ a little."""
+
+
+def is_link_impossible(facts: Facts) -> bool:
+    """Whether the link that the user named cannot have carried what was sent."""
+    return _share_of_step(facts) > MOST_OF_STEP
+
+
+def _share_of_step(facts: Facts) -> float:
+    step_seconds, link = facts.verdict.step_seconds, facts.options.link_bits_per_second
+    if not link or not step_seconds:
+        return 0.0
+    if facts.is_own:
+        sent = sent_per_step(facts)
+        return 8 * sent / link / step_seconds if sent and facts.world.num_hosts != 1 else 0.0
+    return (seconds_on_link(facts) or 0.0) / step_seconds
+
+
+def slowest_possible_link(facts: Facts) -> float:
+    """Bits per second that the link must have carried at least."""
+    return (facts.options.link_bits_per_second or 0.0) * _share_of_step(facts)

@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from paceline.record.schema import INPUT, NETWORK
+from paceline.report.facts.consistency import checked
 from paceline.report.facts.facts import (
     Facts,
+    HostUse,
     Learning,
     Options,
+    RankInput,
     Rate,
     Saving,
     Score,
@@ -22,16 +25,23 @@ from paceline.report.facts.facts import (
     TrainingSet,
     World,
 )
+from paceline.report.facts.learning import is_lower_better
 from paceline.report.facts.network import predicted_per_step, seconds_on_link
 from paceline.report.facts.trend import LEAST_POINTS, Points
 from paceline.report.facts.verdict import Verdict, judge_shares
+from paceline.report.foreign.counters.counters import CPU, DEVICE, SENT
+from paceline.report.foreign.counters.host_use import Stretch, host_uses
+from paceline.report.foreign.counters.host_use import in_words as counters_in_words
 from paceline.report.foreign.imagenet_example import NUM_TRAINING_PICTURES
+from paceline.report.foreign.imagenet_example import TOOL as PICTURES
 from paceline.report.foreign.openseq2seq import schedule_of
 from paceline.report.foreign.run import Curve, ForeignRun
 from paceline.units import format_count
 
 _ADAM_BYTES = 12
 """Per parameter: the weight and Adam's two averages, 4 bytes each."""
+_HALF_BYTES = 2
+"""More in mixed precision: the weight in 16 bits, beside its 32-bit copy."""
 _DATA_SETTINGS = ("source_file", "target_file", "dataset_files", "dataset_path", "data_dir")
 _ENDED = "ended"
 
@@ -42,12 +52,16 @@ def as_facts(run: ForeignRun, options: Options) -> Facts:
         tool=run.tool,
         began=run.began,
         reason=_ENDED if run.has_end else "",
+        first_step=run.first_step,
+        failure=run.failure,
         step=run.step,
         steps_wanted=run.steps_wanted,
         steps_per_line=run.print_every_steps or 1,
         printed=run.config,
+        begin={"unit": run.unit} if run.unit else {},
         num_parameters=run.num_parameters,
-        warnings=run.notes,
+        loader_workers=run.loader_workers,
+        warnings=[*run.notes, *(note for one in run.counters for note in one.notes)],
         options=options,
         wall_seconds=run.wall_seconds or _timed_seconds(run),
         wall_how=run.wall_how or "the printed times of steps, start-up and evaluations, added up",
@@ -62,7 +76,7 @@ def as_facts(run: ForeignRun, options: Options) -> Facts:
         data=_training_set(run),
         saving=_saving(run),
     )
-    return replace(facts, verdict=_verdict(facts, run))
+    return checked(replace(facts, verdict=_verdict(facts, run)))
 
 
 def _timed_seconds(run: ForeignRun) -> float:
@@ -105,6 +119,8 @@ def _step_times(run: ForeignRun) -> StepTimes | None:
         timings=np.array(values),
         steps_per_timing=times.steps_per_timing,
         num_timings=times.curve.num_points,
+        units_per_second=run.units_per_second,
+        is_sample=times.is_sample and times.curve.num_points < times.num_steps,
         slowest=Slowest(*times.slowest) if times.slowest is not None else None,
         how=times.how,
     )
@@ -116,17 +132,33 @@ def _world(run: ForeignRun) -> World:
         gradients = float(run.num_parameters * run.gradient_bytes_each)
         count = format_count(run.num_parameters)
         parts = f"{count} parameters x {run.gradient_bytes_each} bytes"
+    stretch = Stretch(run.begin_time, run.end_time)
     return World(
         size=run.world,
         how=run.world_how,
         num_hosts=len(run.hosts) or None,
         host_names=run.hosts,
         device_names=run.devices,
+        rank_inputs=tuple(
+            RankInput(rank.name, rank.input_share)
+            for rank in run.ranks
+            if rank.input_share is not None
+        ),
         main_cpu_seconds=run.cpu_seconds or 0.0,
         gradient_bytes=gradients,
         gradient_parts=parts,
         gradient_how=run.gradient_how,
+        hosts=_hosts(run),
+        counters_how=counters_in_words(run.counters, stretch, (DEVICE, CPU)),
+        traffic_how=counters_in_words(run.counters, stretch, (SENT,)),
     )
+
+
+def _hosts(run: ForeignRun) -> list[HostUse]:
+    """By the logs of tools that watched the machines meanwhile."""
+    stretch = Stretch(run.begin_time, run.end_time)
+    seconds, num_steps = run.step_times.mean_seconds or 0.0, run.step_times.num_steps
+    return host_uses(run.counters, stretch, seconds, num_steps)
 
 
 def _learning(run: ForeignRun) -> Learning:
@@ -138,7 +170,8 @@ def _learning(run: ForeignRun) -> Learning:
         not_finite_at=loss.first_not_finite,
         scores=_scores("validation", validation),
         progress_scores=_scores("training", run.training_scores),
-        best_by=next(iter(run.scores), ""),
+        best_by=(best_by := next(iter(run.scores), "")),
+        lower_is_better=is_lower_better(best_by),
     )
 
 
@@ -169,7 +202,7 @@ def _training_set(run: ForeignRun) -> TrainingSet:
     given = run.config.get("data_layer_params")
     settings = given if isinstance(given, dict) else {}
     named = tuple(str(settings[name]) for name in _DATA_SETTINGS if settings.get(name))
-    fits = bool(run.steps_per_epoch and run.global_batch and not named)
+    fits = bool(run.tool == PICTURES and run.steps_per_epoch and run.global_batch)
     return TrainingSet(
         named=named,
         steps_per_epoch=run.steps_per_epoch,
@@ -182,7 +215,9 @@ def _training_set(run: ForeignRun) -> TrainingSet:
 def _saving(run: ForeignRun) -> Saving:
     every: Any = run.config.get("save_checkpoint_steps")
     is_adam = "adam" in str(run.config.get("optimizer", "")).lower()
-    size = _ADAM_BYTES * run.num_parameters if run.num_parameters and is_adam else None
+    is_mixed = "mixed" in str(run.config.get("dtype", "")).lower()
+    each = _ADAM_BYTES + _HALF_BYTES * is_mixed
+    size = each * run.num_parameters if run.num_parameters and is_adam else None
     is_known = isinstance(every, int) and every > 0
     return Saving(every_steps=every if is_known else None, predicted_bytes=size)
 
@@ -190,7 +225,7 @@ def _saving(run: ForeignRun) -> Saving:
 def _verdict(facts: Facts, run: ForeignRun) -> Verdict:
     """From the waits that the log prints and the bytes that the link has to carry."""
     times = facts.step_times
-    step_seconds = times.median_seconds if times is not None else 0.0
+    step_seconds = times.typical_seconds if times is not None else 0.0
     waits, lacking = {}, []
     if run.step_times.input_share is not None:
         waits[INPUT] = run.step_times.input_share

@@ -5,12 +5,15 @@ Horovod's and NCCL's lines between them tell how many processes there were and o
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from paceline.report.foreign.failures import Failures
 from paceline.report.foreign.run import Curve, ForeignRun
+from paceline.report.foreign.text_lines import without_stamp
 from paceline.schedule import ScheduleSettings
 
 TOOL = "OpenSeq2Seq"
@@ -51,13 +54,35 @@ def read(path: Path, lines: Iterator[str]) -> list[ForeignRun]:
     return reader.finish()
 
 
+@dataclass
+class _Progress:
+    """What is known of a run's lines only when all were seen."""
+
+    has_head: bool = False
+    """The log shows how the run was started: its first time holds the start-up."""
+    first_step: int | None = None
+    timed_step: int = -1
+    num_timings: int = 0
+    seconds: float = 0.0
+    """Of all timings; each is the mean of as many steps as lie between two lines."""
+    gaps: Counter[int] = field(default_factory=Counter)
+    early: list[tuple[str, float]] = field(default_factory=list)
+    """Evaluations before the first line with a step."""
+
+    @property
+    def spacing(self) -> int | None:
+        """Steps between two lines; lost lines make some gaps longer, so the usual one counts."""
+        usual = max(self.gaps.values(), default=0)
+        return min((gap for gap, count in self.gaps.items() if count == usual), default=None)
+
+
 class _Reader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._runs: list[ForeignRun] = []
+        self._progress_of: dict[int, _Progress] = {}
         self._run = self._begin()
         self._failures = Failures()
-        self._step_is_first = False
 
     def _begin(self) -> ForeignRun:
         run = ForeignRun(self._path, TOOL)
@@ -66,13 +91,18 @@ class _Reader:
             "4 bytes for each: OpenSeq2Seq turns gradients into 32 bits before Horovod adds them"
         )
         self._runs.append(run)
+        self._progress_of[id(run)] = _Progress()
         self._hosts: dict[str, None] = {}
         self._devices: dict[str, None] = {}
         return run
 
+    @property
+    def _now(self) -> _Progress:
+        return self._progress_of[id(self._run)]
+
     def take(self, line: str, lines: Iterator[str]) -> None:
-        if line.startswith("***"):
-            self._starred(line, lines)
+        if "***" in line and (text := without_stamp(line)).startswith("***"):
+            self._starred(text, lines)
         elif "time per step" in line:
             self._time(line)
         elif "NCCL INFO" in line or line.startswith(("name: ", "20")):
@@ -88,12 +118,14 @@ class _Reader:
         elif match := _STEP.search(line):
             self._progress(int(match[2]), match[3])
         elif match := _VALIDATION_LOSS.search(line):
-            self._run.validation_loss.add(self._evaluated_step(), _number(match[1]))
+            self._evaluation("", _number(match[1]))
         elif match := _SCORE.search(line) or _WORD_ERRORS.search(line):
-            self._score(match[1], _number(match[2]))
+            self._evaluation(_measure(match[1]), _number(match[2]))
         elif match := _PARAMETERS.search(line):
             self._run.num_parameters = int(match[1])
+            self._now.has_head = True
         elif match := _HOROVOD_RANK.search(line):
+            self._now.has_head = True
             self._count_world(int(match[1]) + 1, "Horovod's ranks in the log")
         elif match := _EPOCH_SIZE.search(line):
             self._run.steps_per_epoch = int(match[1])
@@ -105,6 +137,7 @@ class _Reader:
         if self._run.training_loss or self._run.config:
             self._close()
             self._run = self._begin()
+        self._now.has_head = True
         self._apply(config)
 
     def _apply(self, config: dict[str, Any]) -> None:
@@ -117,50 +150,81 @@ class _Reader:
             self._count_world(num_gpus, "num_gpus in the printed configuration")
 
     def _progress(self, step: int, rest: str) -> None:
-        if self._run.training_loss and step <= self._run.step:
+        if step == self._run.step and self._now.first_step is not None:
+            return  # the same line once more
+        if self._run.training_loss and step < self._run.step:
             self._close()
             before, self._run = self._run, self._begin()
             self._apply(before.config)
             self._run.num_parameters = before.num_parameters
         elif not self._run.training_loss:
             self._return_to_a_run_that_goes_on(step)
-        run = self._run
+        run, now = self._run, self._now
         self._failures.went_on(run)
-        self._step_is_first = not run.training_loss
+        if now.first_step is None:
+            self._begin_at(step)
+        elif step > run.step:
+            now.gaps[step - run.step] += 1
+        run.step = step
         if match := _LOSS.search(rest):
             run.training_loss.add(step, _number(match[1]))
-        run.step = step
         self._time(rest)
 
     def _return_to_a_run_that_goes_on(self, step: int) -> None:
         """A second start in the same log may fail while the first keeps training."""
         before = self._runs[-2] if len(self._runs) > 1 else None
-        if before and step and before.step + (before.print_every_steps or 0) == step:
+        if before is None or not step or self._now.first_step is not None:
+            return
+        every = before.print_every_steps or self._progress_of[id(before)].spacing or 0
+        if before.step + every == step:
             before.notes += [*self._runs.pop().notes, f"started again before step {step:,}"]
+            before.failure = None
             self._run = before
+
+    def _begin_at(self, step: int) -> None:
+        """An evaluation before the first step is one of step 0 only if the run begins there."""
+        run, now = self._run, self._now
+        now.first_step = step
+        if not now.early or step == 0 or now.has_head:
+            self._put_early(0 if step <= (run.print_every_steps or 0) else step)
+            return
+        told = ", ".join(f"{name or 'validation loss'} {value:.4g}" for name, value in now.early)
+        run.notes.append(f"left out, because the log does not tell its step: {told}")
+        now.early = []
+
+    def _put_early(self, step: int) -> None:
+        early, self._now.early = self._now.early, []
+        for name, value in early:
+            self._add_evaluation(name, step, value)
 
     def _time(self, text: str) -> None:
         if not (match := _TIME.search(text)):
             return
+        now, step = self._now, self._run.step
+        if now.first_step is None or now.timed_step == step:
+            return  # its step was cut off, or the line is there twice
+        now.timed_step = step
         seconds = int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3])
-        every = self._run.print_every_steps or 1
-        if self._step_is_first:
+        if step == now.first_step and (now.has_head or step == 0):
             # Before its first line the tool divides its whole start-up by the steps between lines.
-            self._run.start_up_seconds = seconds * every
+            self._run.start_up_seconds = seconds
             return
-        times = self._run.step_times
-        times.steps_per_timing = every
-        times.add(self._run.step, seconds)
-        times.num_steps += every
-        times.total_seconds += seconds * every
+        self._run.step_times.add(step, seconds)
+        now.num_timings += 1
+        now.seconds += seconds
 
-    def _evaluated_step(self) -> int:
-        """An evaluation is printed after the step line before it, or before the first one."""
-        return self._run.step
+    def _evaluation(self, name: str, value: float) -> None:
+        """Printed after the line of its step, or before the first one."""
+        if self._now.first_step is None:
+            self._now.early.append((name, value))
+        else:
+            self._add_evaluation(name, self._run.step, value)
 
-    def _score(self, name: str, value: float) -> None:
-        measure = "BLEU" if name.upper() in ("BLUE", "BLEU") else name
-        self._run.scores.setdefault(measure, Curve()).add(self._evaluated_step(), value)
+    def _add_evaluation(self, name: str, step: int, value: float) -> None:
+        scores = self._run.scores
+        curve = scores.setdefault(name, Curve()) if name else self._run.validation_loss
+        if curve.last is None or curve.last[0] < step:
+            curve.add(step, value)
 
     def _machine(self, line: str) -> None:
         if match := _NCCL.match(line):
@@ -179,6 +243,8 @@ class _Reader:
     def _close(self) -> None:
         run = self._run
         self._failures.ended(run)
+        if self._now.has_head and self._now.first_step is None:
+            self._put_early(0)
         run.hosts = tuple(dict.fromkeys([*run.hosts, *self._hosts]))
         run.devices = tuple(dict.fromkeys([*run.devices, *self._devices]))
         if run.world and run.batch_per_process:
@@ -188,7 +254,27 @@ class _Reader:
 
     def finish(self) -> list[ForeignRun]:
         self._close()
-        return [run for run in self._runs if run.config or run.training_loss]
+        for run in self._runs:
+            _sum_times(run, self._progress_of[id(run)])
+        return [run for run in self._runs if run.config or run.training_loss or run.failure]
+
+
+def _sum_times(run: ForeignRun, progress: _Progress) -> None:
+    every = run.print_every_steps or progress.spacing or 1
+    run.print_every_steps = run.print_every_steps or progress.spacing
+    times = run.step_times
+    times.steps_per_timing = every
+    times.num_steps = every * progress.num_timings
+    times.total_seconds = every * progress.seconds
+    if run.start_up_seconds is not None:
+        run.start_up_seconds *= every
+    first = progress.first_step
+    if first is not None and first > every:
+        run.first_step = first + 1 if progress.has_head else first - every + 1
+
+
+def _measure(printed: str) -> str:
+    return "BLEU" if printed.upper() in ("BLUE", "BLEU") else printed
 
 
 def _read_config(lines: Iterator[str]) -> dict[str, Any]:

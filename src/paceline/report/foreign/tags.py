@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal[
-    "loss", "score", "rate", "step seconds", "input seconds", "steps per second", "input share"
+    "loss",
+    "score",
+    "rate",
+    "step seconds",
+    "input seconds",
+    "steps per second",
+    "input share",
+    "wall seconds",
 ]
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -24,8 +31,17 @@ _SCORES = {
     "miou": "mIoU",
     "rouge": "ROUGE",
     "auc": "AUC",
+    "wer": "WER",
+    "cer": "CER",
+    "ter": "TER",
+    "perplexity": "perplexity",
+    "ppl": "perplexity",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "fid": "FID",
+    "eer": "EER",
 }
-_ORDER = ("BLEU", "chrF", "top-1", "accuracy")
+_ORDER = ("BLEU", "chrF", "top-1", "accuracy", "WER", "CER")
 _STRAY = {"scale", "grad", "gradient", "norm", "weight", "ratio", "lowest", "best"}
 """Words that make 'loss' something else: 'loss_scale', 'best loss so far'."""
 
@@ -59,6 +75,8 @@ def _timing_kind(tag: str, words: list[str]) -> Kind | None:
     if tag == "phase/input":
         return "input share"
     joined = " ".join(words)
+    if joined == "runtime":
+        return "wall seconds"
     if joined.endswith(("data time", "time data", "input time", "loading time")):
         return "input seconds"
     if joined.endswith(("global step sec", "steps per second", "steps per sec", "it per sec")):

@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -10,16 +10,21 @@ from pathlib import Path
 from statistics import median
 
 from paceline.record.schema import RunDirectory
-from paceline.report.foreign.event_files import Start, read_scalars
+from paceline.report.foreign.event_files import Scalar, Start, read_scalars
 from paceline.report.foreign.run import Curve, ForeignRun, Points, StepTimes
 from paceline.report.foreign.tags import Kind, Meaning, by_importance, meaning_of
 
 TOOL = "TensorBoard event files"
 
 _SPLIT_DIRECTORY = re.compile(
-    r"(?:^|[^a-z])(?:train|training|train_inner|val|valid|validation|eval|evaluation|test|dev)"
-    r"(?:[^a-z]|$)"
+    r"train|training|train_inner|val|valid|validation|eval|evaluation|eval_\w+|test|dev"
 )
+"""Whole names only: 'train' in a longer name says nothing. `eval_NAME` is TensorFlow's."""
+_HAS_SPLIT = re.compile(
+    r"(?:^|[^a-z])(?:train|training|val|valid|validation|eval|evaluation|test|dev)(?:[^a-z]|$)"
+)
+_WRITER = re.compile(r"tfevents\.\d+\.(.+?)(?:\.\d+)?(?:\.v2)?$")
+"""The host and the number of the process that wrote the file."""
 _PLAIN_LOSS = {
     "loss",
     "total",
@@ -37,6 +42,8 @@ _PLAIN_LOSS = {
     "test",
     "dev",
 }
+_MOST_TAGS = 20_000
+_FEW_STAMPS = 100
 _PAUSE = 5.0
 """A gap of so many median steps is not a step."""
 
@@ -50,13 +57,18 @@ class _Series:
     shift: int = 0
     last_step: int = -1
     last_file: Path | None = None
+    end_time: float = 0.0
 
     def add(self, file: Path, step: int, time: float, value: float) -> None:
         if step + self.shift < self.last_step:
             self._step_back(file, step)
         self.last_step, self.last_file = step + self.shift, file
+        if self.meaning is None and self.times.num_points > _FEW_STAMPS:
+            self.end_time = max(self.end_time, time)
+            return  # nobody asks for its values, and there may be very many such
         self.values.add(self.last_step, value)
         self.times.add(self.last_step, time)
+        self.end_time = max(self.end_time, time)
 
     def _step_back(self, file: Path, step: int) -> None:
         """In a new file: a run that was resumed. In one file: steps counted anew every epoch."""
@@ -87,15 +99,36 @@ def _is_in_a_run_below(folder: Path, top: Path) -> bool:
     return any(RunDirectory(one).exists() for one in between[: between.index(top)])
 
 
-def read(path: Path) -> list[ForeignRun]:
+def read(path: Path) -> Iterator[ForeignRun]:
+    """One run after another, so that a thousand of them need no more memory than one."""
     groups: dict[tuple[str, ...], list[tuple[Path, str]]] = {}
-    for file in event_files(path):
+    files = event_files(path)
+    writers = {(file.parent, writer) for file in files if (writer := _writer_of(file))}
+    for file in files:
         parts = file.parent.relative_to(path).parts if path.is_dir() else ()
-        cut = next((i for i, p in enumerate(parts) if _SPLIT_DIRECTORY.search(p.lower())), None)
+        cut = next((n for n, _ in enumerate(parts) if _is_split(file, parts, n, writers)), None)
         run, split = (parts, ()) if cut is None else (parts[:cut], parts[cut:])
         groups.setdefault(run, []).append((file, "/".join([*split, ""])))
-    runs = [_read_group(path.joinpath(*place), files) for place, files in groups.items()]
-    return [run for run in runs if run is not None]
+    for place, members in groups.items():
+        if (found := _read_group(path.joinpath(*place), members)) is not None:
+            yield found
+
+
+def _writer_of(file: Path) -> str:
+    match = _WRITER.search(file.name)
+    return match[1] if match else ""
+
+
+def _is_split(
+    file: Path, parts: tuple[str, ...], place: int, writers: set[tuple[Path, str]]
+) -> bool:
+    """Whether the directory holds a part of the run above it: by its name, or because the same
+    process wrote there and above (one that logs several curves into one picture)."""
+    name = parts[place].lower()
+    if _SPLIT_DIRECTORY.fullmatch(name):
+        return True
+    above = file.parents[len(parts) - place]
+    return bool(_HAS_SPLIT.search(name)) and (above, _writer_of(file)) in writers
 
 
 def _read_group(path: Path, files: list[tuple[Path, str]]) -> ForeignRun | None:
@@ -109,6 +142,8 @@ def _read_group(path: Path, files: list[tuple[Path, str]]) -> ForeignRun | None:
                 continue
             tag = prefix + event.tag
             if tag not in series:
+                if len(series) >= _MOST_TAGS:
+                    continue
                 series[tag] = _Series(tag, meaning_of(tag))
             series[tag].add(file, event.step, event.time, event.value)
     filled = [one for one in series.values() if one.times]
@@ -120,12 +155,12 @@ def _run_of(path: Path, series: list[_Series]) -> ForeignRun:
     known = [one for one in series if one.meaning is not None]
     clock = _clock_series(known or series)
     run.step = clock.times.points[-1][0]
+    first, spacing = clock.times.points[0][0], clock.times.spacing
+    if spacing and first > 2 * spacing:
+        run.first_step = first
     _fill_curves(run, known, clock)
     _fill_times(run, known, clock)
-    stamps = [time for one in series for _, time in (one.times.points[0], one.times.points[-1])]
-    run.wall_seconds = max(stamps) - min(stamps)
-    run.began = datetime.fromtimestamp(min(stamps), UTC).strftime("%Y-%m-%d %H:%M UTC")
-    run.wall_how = "from the first to the last time stamp in the event files"
+    _fill_wall(run, series, clock)
     num_strange = len(series) - len(known)
     if num_strange:
         some = ", ".join(sorted(one.tag for one in series if one.meaning is None)[:6])
@@ -133,10 +168,37 @@ def _run_of(path: Path, series: list[_Series]) -> ForeignRun:
     return run
 
 
+def _fill_wall(run: ForeignRun, series: list[_Series], clock: _Series) -> None:
+    """What was logged long before the first step (a download, a summary of the model) is not the
+    beginning of training; what was logged after the last one (an evaluation) is a part of it."""
+    first_stamp = clock.times.points[0][1]
+    step_seconds = run.step_times.mean_seconds or 0.0
+    before = step_seconds * max(run.print_every_steps or 1, 1) * _PAUSE
+    stamps = [one.times.points[0][1] for one in series]
+    begin = min(stamp for stamp in [*stamps, first_stamp] if stamp >= first_stamp - before)
+    run.begin_time, run.end_time = begin, max(one.end_time for one in series)
+    run.wall_seconds = max(run.end_time - begin, 0.0)
+    run.began = datetime.fromtimestamp(begin, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    run.wall_how = "from the first to the last time stamp of training in the event files"
+    told = _of_kind([one for one in series if one.meaning], "wall seconds", False)
+    if told and told[0].values.last:
+        run.wall_seconds = told[0].values.last[1]
+        run.wall_how = f"the scalar '{told[0].tag}' of the event file"
+    evaluations = _of_kind([one for one in series if one.meaning], "wall seconds", True)
+    if evaluations:
+        spent = sum(value for _, value in evaluations[0].values.points)
+        run.evaluation_seconds = min(spent, run.wall_seconds) or None
+
+
 def _clock_series(series: list[_Series]) -> _Series:
-    """The scalar that is logged most often while training: its time stamps are the steps'."""
+    """The scalar that is logged most often while training: its time stamps are the steps'.
+    A summary at the end has one point, which is no clock."""
     training = [one for one in series if one.meaning and not one.meaning.is_validation]
     losses = [one for one in training if one.meaning and one.meaning.kind == "loss"]
+    for kind in (losses, training, series):
+        ticking = [one for one in kind if one.times.num_points > 1]
+        if ticking:
+            return max(ticking, key=lambda one: one.times.num_points)
     return max(losses or training or series, key=lambda one: one.times.num_points)
 
 
@@ -196,18 +258,32 @@ def _fill_times(run: ForeignRun, known: list[_Series], clock: _Series) -> None:
     """By time stamps, unless a scalar tells it: that one knows nothing of pauses."""
     run.step_times.how = f"time stamps of the scalar '{clock.tag}'"
     _time_by_stamps(run, clock.times.points)
-    stamped = run.step_times.mean_seconds
+    by_stamps = run.step_times
     logged = _of_kind(known, "step seconds", False)
     speeds = _of_kind(known, "steps per second", False)
     scale = 1.0
     for source in (*logged, *speeds):
         points = [(s, v if source in logged else 1 / v) for s, v in source.values.points if v > 0]
-        scale = _scale_of(points, stamped) or 0.0
+        if len(points) == 1 and by_stamps.num_steps > 1:
+            continue  # a summary of the whole run is no time of a step
+        scale = _scale_of(points, by_stamps.mean_seconds) or 0.0
         if points and scale:
             run.step_times = StepTimes(how=f"the scalar '{source.tag}' of the event file")
             _add_timings(run, [(step, seconds * scale) for step, seconds in points], 1)
+            _as_sample(run.step_times, by_stamps, source)
             break
     _fill_input(run, known, scale or 1.0)
+
+
+def _as_sample(times: StepTimes, by_stamps: StepTimes, source: _Series) -> None:
+    """Logged every so many steps, single times are a sample; the stamps are of all steps."""
+    spacing = source.values.spacing or 1
+    logged, stamped = times.mean_seconds, by_stamps.mean_seconds
+    if spacing < 2 or not logged or not stamped:
+        return
+    times.is_sample = True
+    times.num_steps, times.total_seconds = by_stamps.num_steps, by_stamps.total_seconds
+    times.how = f"{by_stamps.how}, for all steps; single ones by {times.how}"
 
 
 def _scale_of(points: Points, stamped_seconds: float | None) -> float | None:
@@ -256,3 +332,20 @@ def _fill_input(run: ForeignRun, known: list[_Series], scale: float) -> None:
 
 def _mean(points: Points) -> float:
     return sum(value for _, value in points) / len(points)
+
+
+def run_of_scalars(path: Path, tool: str, scalars: Iterable[Scalar]) -> ForeignRun | None:
+    """The same judgements for curves with time stamps that another store holds."""
+    series: dict[str, _Series] = {}
+    for one in scalars:
+        if one.tag not in series:
+            series[one.tag] = _Series(one.tag, meaning_of(one.tag))
+        series[one.tag].add(path, one.step, one.time, one.value)
+    filled = [one for one in series.values() if one.times]
+    if not filled:
+        return None
+    run = _run_of(path, filled)
+    run.tool = tool
+    run.wall_how = run.wall_how.replace("the event files", "its store")
+    run.step_times.how = run.step_times.how.replace("of the event file", "of its store")
+    return run

@@ -1,7 +1,8 @@
 """The lines of a text log as a person would see them, read as a stream whatever its size.
 
 Compressed or not; ended by LF, CRLF or CR (progress bars renew their line with it); without the
-colours of a terminal. Nothing here knows what a line means.
+colours of a terminal and without what a launcher put before it. Nothing here knows what a line
+means.
 """
 
 import bz2
@@ -23,19 +24,73 @@ _TORN_WORD = re.compile(r"\S+$")
 
 _BINARY_SHARE = 0.3
 
+_PREFIX = re.compile(
+    r"""\s{0,6}(?:
+      (?:\w{3}\ \w{3}\ [ \d]\d\ [\d:]{8}\ \d{4})?  # mpirun --timestamp-output --tag-output
+      \[(?:[^\[\]\s]*?\d,)?(\d+)\]<std(?:out|err)>:\s?
+      |(\d{1,5}):\ (?=\D)                    # srun --label
+      |\[(?:default|rank)(\d+)\]:\s?         # torchrun
+      |\[pod/([^\]\s]+)\]\ ?                 # kubectl logs --prefix
+      |([\w.-]+-\d+)\ +\|\                   # docker compose
+    )""",
+    re.VERBOSE,
+)
+_BEGINS_LIKE_A_PREFIX = frozenset(" [0123456789")
+_STAMP = re.compile(
+    r"\s*\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?\s*"
+    r"(?:[-|]\s*)?(?:\[?(?:INFO|DEBUG|WARNING|ERROR)\]?\s*[-:|]?\s*)?"
+)
+
+
+class Line(str):
+    """A line without the prefix that says which process printed it."""
+
+    __slots__ = ("who",)
+    who: str
+
+    @classmethod
+    def of(cls, text: str, who: str) -> "Line":
+        line = cls(text)
+        line.who = who
+        return line
+
+
+def who_printed(line: str) -> str:
+    """The rank or the pod that a launcher's prefix named; empty where there was none."""
+    return line.who if isinstance(line, Line) else ""
+
+
+def without_stamp(line: str) -> str:
+    """Without the date and the level that a logger put before the text."""
+    if line[:1] not in _BEGINS_LIKE_A_PREFIX:
+        return line
+    match = _STAMP.match(line)
+    return line[match.end() :] if match else line
+
+
+def _without_prefix(line: str) -> str:
+    begin = line[:60]
+    if begin[0] not in _BEGINS_LIKE_A_PREFIX and " | " not in begin and "]<std" not in begin:
+        return line
+    match = _PREFIX.match(line)
+    if match is None:
+        return line
+    who = next(group for group in match.groups() if group is not None)
+    return Line.of(line[match.end() :], who)
+
 
 def text_lines(path: Path) -> Iterator[str]:
     """Every line that is not empty; a torn end loses its last word, which may be half a number."""
     rest = ""
     for text in _decoded(path):
         *whole, rest = _plain(rest + text).replace("\r", "\n").split("\n")
-        yield from filter(None, whole)
+        yield from filter(None, map(_without_prefix, filter(None, whole)))
         if len(rest) > _LONGEST_LINE:
             yield rest
             rest = ""
     rest = _TORN_WORD.sub("", rest)
     if rest.strip():
-        yield rest
+        yield _without_prefix(rest)
 
 
 def looks_like_text(path: Path) -> bool:
@@ -87,3 +142,8 @@ def _encoding(begin: bytes) -> str:
     if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     return "utf-8-sig"
+
+
+def plain_lines(text: str) -> Iterator[str]:
+    """The same of a text that is in memory."""
+    return filter(None, _plain(text).replace("\r", "\n").split("\n"))

@@ -14,6 +14,7 @@ from paceline.report.facts.trend import Points, in_groups
 from paceline.report.facts.world_times import LOOP
 from paceline.report.render.style import phase_class
 from paceline.report.render.svg import Axis, Layer, Line, histogram, line_plot, stacked
+from paceline.report.scaling import ScalingPoint
 
 _MOST_POINTS = 300
 _MOST_BARS = 60
@@ -238,3 +239,17 @@ def compared_score(curves: list[RunCurve]) -> str:
     ]
     axis = Axis("score", _number)
     return line_plot("Score over time", _MINUTES, axis, lines)
+
+
+def compared_scaling(points: list[ScalingPoint]) -> str:
+    """The speed-up of each run beside that of perfect scaling."""
+    if not points:
+        return ""
+    sizes = np.array([float(point.num_processes) for point in points])
+    reached = np.array([point.speed_up for point in points])
+    lines = [
+        Line("reached", sizes, reached, 0, has_dots=True),
+        Line("perfect", sizes, sizes / sizes[0], 1),
+    ]
+    axis = Axis("times as fast", _number, low=0.0)
+    return line_plot("Scaling", Axis("processes", is_whole=True), axis, lines)

@@ -12,20 +12,29 @@ def heading(facts: Facts) -> list[str]:
 def _of_run(facts: Facts) -> list[str]:
     return [
         str(facts.run),
-        f"{facts.settings.get('workload')}, {facts.reason} at step {facts.step:,} of "
-        f"{facts.steps_wanted:,}, {format_seconds(facts.wall_seconds)}",
+        f"{facts.settings.get('workload')}, {facts.reason} {facts.how_far}, "
+        f"{format_seconds(facts.wall_seconds)}",
     ]
 
 
 def _of_log(facts: Facts) -> list[str]:
     """With what a reader of the log should know and no answer would say."""
-    title = f"{facts.run}: {facts.tool}, step {facts.step:,}"
+    title = f"{facts.run}: {facts.tool}"
+    if facts.step:
+        title += f", step {facts.step:,}"
     if facts.steps_wanted:
         title += f" of {facts.steps_wanted:,}"
     if facts.began:
         title += f", begun {facts.began}"
     known = _known(facts)
     notes = [f"note: {note}" for note in facts.warnings]
+    if facts.first_step:
+        notes.insert(0, f"note: the log begins in the middle, at step {facts.first_step:,}")
+    if facts.failure is not None:
+        what = f" ({facts.failure.kind})" if facts.failure.kind else ""
+        notes.append(f"note: it ended with: {facts.failure.line}{what}")
+        if facts.failure.remedy:
+            notes.append(f"what to do: {facts.failure.remedy}")
     return [title, *([", ".join(known)] if known else []), *notes]
 
 

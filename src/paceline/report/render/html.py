@@ -12,7 +12,7 @@ from paceline.report.answers.words import commands_marked
 from paceline.report.comparison import Comparison
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import series
-from paceline.report.render.curves import compared_loss, compared_score, plots_of
+from paceline.report.render.curves import compared_loss, compared_scaling, compared_score, plots_of
 from paceline.report.render.heading import heading
 from paceline.report.render.style import page, phase_class
 from paceline.task_finder import scales_of
@@ -30,6 +30,7 @@ def _of_run(facts: Facts) -> str:
         f"<header><h1>{title}</h1><p class=soft>{escape(_subtitle(facts))}</p></header>",
         _tiles(facts),
         _verdict(found),
+        _findings(facts),
         *(f"<p class=warning>{escape(text)}</p>" for text in facts.warnings[-5:]),
         "<h2>Curves</h2><div class=plots>" + "".join(plots_of(facts)) + "</div>",
         _phases(facts),
@@ -61,6 +62,7 @@ def render_comparison(compared: Comparison) -> str:
     told = "".join(f"<li>{escape(text)}</li>" for text in compared.sentences)
     title = " against ".join(compared.runs)
     plots = compared_loss(compared.curves) + compared_score(compared.curves)
+    plots += compared_scaling(compared.scaling)
     return page(
         escape(title),
         f"<h1>{escape(title)}</h1><div class=verdict>{opening}</div>"
@@ -74,7 +76,7 @@ def _tracks(compared: Comparison) -> str:
     """A bar for each run: the time of 1,000 units, by phase."""
     totals = [sum(speed.seconds_per_1000_units.values()) for speed in compared.speeds]
     longest = max(filter(math.isfinite, totals), default=0.0)
-    if not longest:
+    if not longest or not all(map(math.isfinite, totals)):
         return ""
     rows = "".join(
         f"<p class=soft>{escape(speed.run)}: {format_seconds(total)}</p><div class=track>"
@@ -99,10 +101,7 @@ def _subtitle(facts: Facts) -> str:
     if facts.begin:
         size, hosts = facts.world.size or 1, facts.world.num_hosts or 1
         world = f", {count_of(size, 'process')} on {count_of(hosts, 'host')}"
-    return (
-        f"{facts.settings.get('workload')}, {facts.reason} at step {facts.step:,} of "
-        f"{facts.steps_wanted:,}{world}"
-    )
+    return f"{facts.settings.get('workload')}, {facts.reason} {facts.how_far}{world}"
 
 
 def _tiles(facts: Facts) -> str:
@@ -125,6 +124,17 @@ def _tiles(facts: Facts) -> str:
         for name, value in tiles
     )
     return f"<div class=tiles>{inner}</div>"
+
+
+def _findings(facts: Facts) -> str:
+    if not facts.findings:
+        return ""
+    items = "".join(
+        f"<li><b>{escape(one.what)}</b>{f' ({escape(one.place)})' if one.place else ''}: "
+        f"{escape(one.evidence)}.<br>Change: {escape(one.change)}</li>"
+        for one in facts.findings
+    )
+    return f"<section><h2>Findings in the script</h2><ol>{items}</ol></section>"
 
 
 def _verdict(found: list[Answer]) -> str:

@@ -9,6 +9,7 @@ from paceline.report.answers.words import commands_marked
 from paceline.report.comparison import Comparison
 from paceline.report.facts.facts import Facts
 from paceline.report.render.heading import heading
+from paceline.report.scaling import scaling_rows
 
 
 def render(facts: Facts) -> str:
@@ -19,6 +20,7 @@ def render(facts: Facts) -> str:
         "",
         *(line for text in more for line in (text, "")),
         *_verdict(found),
+        *_findings(facts),
         *_phases(facts),
         *_answers(found),
         *_warnings(facts),
@@ -38,10 +40,29 @@ def render_comparison(compared: Comparison) -> str:
             rule,
             *rows[1:],
             "",
+            *_scaling(compared),
             *(f"- {text}" for text in compared.sentences),
             "",
         ]
     )
+
+
+def _scaling(compared: Comparison) -> list[str]:
+    if not compared.scaling:
+        return []
+    head, *rows = [row[:-1] for row in scaling_rows(compared.scaling)]
+    table = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    return [*table, *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+def _findings(facts: Facts) -> Iterator[str]:
+    if facts.findings:
+        yield "## Findings in the script\n"
+    for one in facts.findings:
+        where = f" (`{one.place}`)" if one.place else ""
+        yield f"- **{one.what}**{where}: {one.evidence}. Change: {one.change}"
+    if facts.findings:
+        yield ""
 
 
 def _verdict(found: list[Answer]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from paceline.report.answers.answer import Answer
 from paceline.report.comparison import Comparison
 from paceline.report.facts.facts import Facts, Score
 from paceline.report.render.heading import heading
+from paceline.report.scaling import scaling_rows
 from paceline.task_finder import scales_of
 from paceline.units import (
     Scale,
@@ -42,6 +43,7 @@ def _of_run(facts: Facts, found: list[Answer]) -> list[Iterable[str]]:
         _headline(facts),
         _phases(facts),
         [*_step(facts), *_verdict(found)],
+        _findings(facts),
         _scores(facts),
         _answers(found),
         _machine(facts),
@@ -66,13 +68,25 @@ def render_comparison(compared: Comparison) -> str:
     ]
     opening = [line for text in compared.opening for line in _wrapped(text, "", "  ")]
     told = [line for text in compared.sentences for line in _wrapped(text, "- ", "  ")]
-    return "\n".join([*opening, "", *lines, "", *told]).rstrip() + "\n"
+    scaling = ["", *_aligned(scaling_rows(compared.scaling))] if compared.scaling else []
+    return "\n".join([*opening, "", *lines, *scaling, "", *told]).rstrip() + "\n"
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """Figures to the right; names and the last column, a bar, to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if 0 < n < len(row) - 1 else cell.ljust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def _headline(facts: Facts) -> Iterator[str]:
     settings, world = facts.settings, facts.world
-    where = f"at step {facts.step:,} of {facts.steps_wanted:,}"
-    yield f"{facts.run}: {settings.get('workload')}, {facts.reason} {where}"
+    yield f"{facts.run}: {settings.get('workload')}, {facts.reason} {facts.how_far}"
     attempts = len(facts.attempts)
     tries = f" in {attempts} attempts" if attempts > 1 else ""
     num_hosts = world.num_hosts or 1
@@ -103,6 +117,15 @@ def _phases(facts: Facts) -> Iterator[str]:
             share = 100 * seconds / total
             yield f"{name:<13}{seconds:>10.1f}{share:>6.1f} %  {PHASE_MEANING[name]}"
     yield f"{'in all':<13}{total:>10.1f}{'':>8}  wall time {facts.wall_seconds:.1f} s"
+
+
+def _findings(facts: Facts) -> Iterator[str]:
+    if facts.findings:
+        yield "findings in the script:"
+    for number, one in enumerate(facts.findings, 1):
+        where = f" ({one.place})" if one.place else ""
+        yield from _wrapped(f"{one.what}{where}: {one.evidence}", f"{number:2d}. ", _INDENT)
+        yield from _wrapped(f"change: {one.change}", _INDENT, _INDENT + "  ")
 
 
 def _step(facts: Facts) -> Iterator[str]:

@@ -1,0 +1,206 @@
+"""From what a run, or another tool's log, tells of itself to the figures of the model."""
+
+import math
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from paceline.errors import UserError
+from paceline.plan.job import (
+    GLOO_EXCHANGE,
+    GLOO_OVERLAP,
+    MEASURED,
+    NCCL_EXCHANGE,
+    NCCL_OVERLAP,
+    Figure,
+    Job,
+    Link,
+    Schedule,
+)
+from paceline.plan.model import PAYLOAD, Size, step_time
+from paceline.plan.predict import draws_of
+from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK, OPTIMIZER, UNEXPLAINED
+from paceline.report.facts.facts import Facts
+from paceline.report.facts.network import link_of, ring_bytes
+from paceline.units import format_bits, format_seconds
+
+_LEAST_STEPS: Final = 10
+_FELT_SHARE: Final = 0.05
+"""Of a step: whoever waits longer for a batch waits for the loader."""
+_LOG_SPREAD: Final = 0.08
+"""What a log leaves open about a step: how much of it was waiting for others."""
+_CALIBRATED: Final = 0.05
+_USUAL_JITTER: Final = Figure(0.02, 0.5, "assumed: nobody measured single steps")
+
+
+def job_of(facts: Facts, gradient_bytes: float | None = None) -> Job:
+    refuse_what_says_too_little(facts)
+    step = _step_by_phase(facts)
+    processes = facts.world.size or 1
+    units = facts.num_units / facts.num_steps if facts.num_units else 1.0
+    on_process = units / processes
+    told = _told_by(facts)
+    spread = MEASURED if facts.world.times is not None else _LOG_SPREAD
+    waits_for_loader = step[INPUT] > _FELT_SHARE * sum(step.values())
+    loader = Figure(on_process / sum(step.values()), spread, told) if waits_for_loader else None
+    return Job(
+        unit=facts.unit if facts.num_units else "batch",
+        units_per_step=units,
+        grows_with_world=_grows_with_world(facts),
+        measured_processes=processes,
+        devices_per_host=max(1, processes // (facts.world.num_hosts or 1)),
+        compute=_compute(step, on_process, spread, told),
+        update=Figure(step[OPTIMIZER], spread, told),
+        gradient_bytes=_gradients(facts, gradient_bytes),
+        overlap=NCCL_OVERLAP if _is_on_cuda(facts) else GLOO_OVERLAP,
+        exchange=NCCL_EXCHANGE if _is_on_cuda(facts) else GLOO_EXCHANGE,
+        jitter=_jitter(facts),
+        input_rate=loader,
+        input_wait=0.0 if waits_for_loader else step[INPUT],
+        micro_batches=_micro_batches(facts),
+        num_parameters=facts.num_parameters,
+        checkpoint_bytes=_checkpoint_bytes(facts),
+        flops_per_unit=_number(facts.begin.get("flops_per_unit")),
+        schedule=_schedule(facts),
+        named=str(facts.run),
+    )
+
+
+def _compute(step: dict[str, float], on_process: float, spread: float, told: str) -> Figure:
+    """Where it is the small rest of a long step, it is as uncertain as the whole step is long."""
+    own = step[COMPUTE] + step[UNEXPLAINED]
+    doubt = spread * sum(step.values()) / max(own, 1e-9)
+    return Figure(own / on_process, min(doubt, 1.0) if spread > MEASURED else spread, told)
+
+
+def refuse_what_says_too_little(facts: Facts) -> None:
+    several = (facts.world.num_hosts or 1) > 1 and facts.world.times is None
+    if several and not link_of(facts):
+        raise UserError(
+            f"{facts.run} does not tell how much of a step its hosts waited for each other",
+            "give the speed of the links that they had: --link 1Gbit",
+        )
+    if facts.num_steps < _LEAST_STEPS or not facts.verdict.step_seconds:
+        raise UserError(
+            f"{facts.run} tells the time of {facts.num_steps:,} steps, too few to plan from",
+            f"let it train for {_LEAST_STEPS} steps or more; a log must tell how long steps take",
+        )
+
+
+def _told_by(facts: Facts) -> str:
+    return f"measured in {facts.run}" if facts.is_own else f"the log {facts.run}"
+
+
+def _step_by_phase(facts: Facts) -> dict[str, float]:
+    """Seconds of a step; of a log, what is known to be waiting is taken off the whole."""
+    phases = (INPUT, COMPUTE, NETWORK, OPTIMIZER, UNEXPLAINED)
+    if facts.world.times is not None:
+        return {phase: facts.world.times.per_step(phase) for phase in phases}
+    whole = facts.verdict.step_seconds
+    step = {phase: facts.verdict.shares.get(phase, 0.0) * whole for phase in phases}
+    step[NETWORK] = _sending_in_log(facts, whole - step[INPUT])
+    step[COMPUTE] = max(whole - step[INPUT] - step[NETWORK] - step[OPTIMIZER], 0.0)
+    return step
+
+
+def _sending_in_log(facts: Facts, at_most: float) -> float:
+    link, gradients = link_of(facts), facts.world.gradient_bytes
+    if not link or not gradients or (facts.world.num_hosts or 1) < 2:
+        return 0.0
+    needed = 8 * ring_bytes(facts.world.size or 1, gradients) / (PAYLOAD * link)
+    if needed > at_most:
+        raise UserError(
+            f"{facts.run} cannot have had links of {format_bits(link)}: sending alone would take "
+            f"{format_seconds(needed)} of a step of {format_seconds(at_most)}",
+            "give the speed that they had with --link; `paceline report` shows what the log proves",
+        )
+    return needed
+
+
+def _grows_with_world(facts: Facts) -> bool:
+    batch = facts.settings.get("batch")
+    return isinstance(batch, dict) and bool(batch.get("per_device"))
+
+
+def _is_on_cuda(facts: Facts) -> bool:
+    return str(facts.begin.get("device", "cpu" if facts.is_own else "cuda")).startswith("cuda")
+
+
+def _gradients(facts: Facts, given: float | None) -> Figure | None:
+    if given:
+        return Figure(given, 0.0, "given with --gradients")
+    known = facts.world.gradient_bytes
+    if known:
+        return Figure(known, 0.0, facts.world.gradient_how or _told_by(facts))
+    if facts.num_parameters:
+        return Figure(4.0 * facts.num_parameters, 0.0, "4 bytes for each parameter")
+    return None
+
+
+def _jitter(facts: Facts) -> Figure:
+    """Of single steps, by their quartiles: a few very slow steps are no spread of all."""
+    times = facts.step_times
+    if times is None or times.steps_per_timing != 1 or len(times.timings) < _LEAST_STEPS:
+        return _USUAL_JITTER
+    low, middle, high = np.percentile(np.asarray(times.timings, dtype=np.float64), [25, 50, 75])
+    deviation = (high - low) / 1.349 / middle if middle > 0 else 0.0
+    source = f"half the spread of {len(times.timings):,} steps; the rest befalls all alike"
+    return Figure(float(deviation) / 2, 0.3, source)
+
+
+def calibrated(job: Job, facts: Facts) -> Job:
+    """What several processes waited for each other tells how far the formulas are off here."""
+    link, times = link_of(facts), facts.world.times
+    hosts = facts.world.num_hosts or 1
+    if times is None or job.measured_processes < 2 or (hosts > 1 and not link):
+        return job
+    speed = Figure(link or 1e9, 0.0, "the run's own")
+    size = Size(hosts, job.measured_processes // hosts)
+    draws = draws_of(job, Link(speed, Figure(5e-5, 0.0, "usual on Ethernet")))
+    expected = float(np.median(step_time(job, size, draws).phases[NETWORK]))
+    if expected <= 0:
+        return job
+    factor = times.per_step(NETWORK) / expected
+    return replace(job, network=Figure(factor, _CALIBRATED, _told_by(facts)))
+
+
+def _micro_batches(facts: Facts) -> int | None:
+    found = facts.begin.get("micro_batches_per_step")
+    return int(found) if isinstance(found, int) and found > 0 else None
+
+
+def _checkpoint_bytes(facts: Facts) -> float | None:
+    if facts.saving.newest is not None:
+        return float(facts.saving.newest.total_bytes)
+    return facts.saving.predicted_bytes
+
+
+def _schedule(facts: Facts) -> Schedule | None:
+    steps = facts.steps_wanted
+    if not steps:
+        return None
+    saves = facts.saving.cost.saves
+    evaluations = len({score.step for score in facts.learning.scores})
+    return Schedule(
+        steps=steps,
+        start_up_seconds=facts.booked.get("start_up", facts.phases.get("start-up", 0.0)),
+        evaluation_seconds=facts.phases.get("evaluate", 0.0) / max(evaluations, 1),
+        evaluate_every=_every(facts.settings.get("evaluate")),
+        save_seconds=_mean([save.cost_seconds for save in saves])
+        or facts.phases.get(CHECKPOINT, 0.0) / max(facts.saving.cost.num_saves, 1),
+        save_every=facts.saving.every_steps,
+    )
+
+
+def _every(section: Any) -> int | None:
+    every = section.get("every_steps") if isinstance(section, dict) else None
+    return every if isinstance(every, int) and every > 0 else None
+
+
+def _mean(values: list[float]) -> float:
+    return max(sum(values) / len(values), 0.0) if values else 0.0
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
