@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 def add_output_options(report: argparse.ArgumentParser) -> None:
     report.add_argument(
+        "--json-schema", action="store_true", help="print what --json holds, as a JSON Schema"
+    )
+    report.add_argument(
         "--trace",
         type=Path,
         metavar="FILE",
@@ -23,6 +26,13 @@ def add_output_options(report: argparse.ArgumentParser) -> None:
         metavar="5%",
         help="of two runs: exit with 1 if the second is slower by so much, beyond noise",
     )
+
+
+def print_json_schema() -> int:
+    from paceline.report.render.json import schema
+
+    print(schema(), end="")
+    return 0
 
 
 class ReportOutput:
