@@ -33,12 +33,8 @@ def read_facts(path: Path, options: Options | None = None) -> Facts:
 
 
 def open_report(paths: list[Path], options: Options) -> Report:
-    known = [_read(path, options) for path in paths]
+    known = [read_facts(path, options) for path in paths]
     return _report_on(known[0]) if len(paths) == 1 else _compare(known)
-
-
-def _read(path: Path, options: Options) -> Facts:
-    return foreign.read_log(path, options) if foreign.is_foreign(path) else read_run(path, options)
 
 
 def _stem(facts: Facts, name: str) -> Path:
