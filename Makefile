@@ -4,10 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+FRAMEWORKS_READY := $(VENV)/.ready-frameworks
 BENCH_READY := $(VENV)/.ready-bench
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-cluster check bench clean
+.PHONY: demo test test-cluster test-frameworks check bench clean
 
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -19,6 +20,10 @@ $(BENCH_READY): $(READY)
 	@$(INSTALL) --editable '.[bench]'
 	@touch $@
 
+$(FRAMEWORKS_READY): $(READY)
+	@$(INSTALL) --editable '.[frameworks]'
+	@touch $@
+
 demo: $(READY)
 	@$(BIN)/python -m paceline.tasks.nmt.demo
 
@@ -28,6 +33,9 @@ test: $(READY)
 test-cluster: $(READY)
 	@tools/cluster-packages
 	$(BIN)/python -m pytest -m cluster
+
+test-frameworks: $(FRAMEWORKS_READY)
+	$(BIN)/python -m pytest -m frameworks
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -45,6 +53,7 @@ bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks.report
 	$(BIN)/python -m benchmarks.waiting
 	$(BIN)/python -m benchmarks.start
+	$(BIN)/python -m benchmarks.observe
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

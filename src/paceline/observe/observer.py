@@ -20,13 +20,23 @@ from .recorder import Recorder, note_idle
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
+_NONE = object()
+
+
 def unfailing(method: Method) -> Method:
     """An error of ours is noted and ends the observing."""
 
+    # No `*arguments`: packing them costs more than most of these methods do.
     @functools.wraps(method)
-    def call(self: "Observer", *arguments: Any) -> Any:
+    def call(self: "Observer", one: Any = _NONE, other: Any = _NONE, third: Any = _NONE) -> Any:
         try:
-            return method(self, *arguments)
+            if one is _NONE:
+                return method(self)
+            if other is _NONE:
+                return method(self, one)
+            if third is _NONE:
+                return method(self, one, other)
+            return method(self, one, other, third)
         except Exception as error:
             self.give_up(error)
             return None
@@ -72,7 +82,7 @@ class Observer:
         self._fresh: set[Loader] = set()
         """Loaders that gave a batch since the last backward."""
         self._fresh_samples = 0
-        self._backward_depth = 0
+        self.is_in_backward = False
         self._collective_depth = 0
         self._save_depth = 0
         self._stepped: set[int] = set()
@@ -144,10 +154,8 @@ class Observer:
     # ---- backward
 
     @unfailing
-    def begin_backward(self, tensors: Any) -> bool:
-        self._backward_depth += 1
-        if self._backward_depth > 1:
-            return True
+    def begin_backward(self, tensors: Any) -> None:
+        self.is_in_backward = True
         self.times.begin_backward()
         self.seen["backwards"] += 1
         if self._fresh:
@@ -155,7 +163,6 @@ class Observer:
         if self.recorder is None:
             self.recorder = Recorder(self)
         self.recorder.add_loss(tensors)
-        return True
 
     def _take_fresh(self) -> None:
         for loader in self._fresh:
@@ -168,9 +175,8 @@ class Observer:
 
     @unfailing
     def end_backward(self) -> None:
-        self._backward_depth = max(self._backward_depth - 1, 0)
-        if not self._backward_depth:
-            self.times.end_backward()
+        self.is_in_backward = False
+        self.times.end_backward()
 
     # ---- steps
 
@@ -267,6 +273,8 @@ class Observer:
     @unfailing
     def scored(self, values: dict[str, Any]) -> None:
         """What the script gave to a logger, under its own names."""
+        if threading.get_ident() == self.thread:
+            self.times.evaluated()
         by_split: dict[str, dict[str, float]] = {}
         for name, value in values.items():
             number = read_scalar(value)

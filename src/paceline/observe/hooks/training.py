@@ -18,8 +18,9 @@ def watch_tensor(state: State, torch: Any) -> None:
 def _backward(state: State, original: Any) -> Any:
     def backward(tensors: Any, *arguments: Any, **options: Any) -> Any:
         observer = state[0]
-        if not observer.here() or not observer.begin_backward(tensors):
+        if observer.is_in_backward or not observer.here():  # Tensor's calls autograd's
             return original(tensors, *arguments, **options)
+        observer.begin_backward(tensors)
         try:
             return original(tensors, *arguments, **options)
         finally:
