@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any
 
 from . import imports
-from .hooks import loading, logging, network, saving, training
+from .hooks import habits, loading, logging, network, saving, training
 from .observer import Observer
 from .order import Order, order_for, read_order
+from .pulse import start_pulse, whereabouts
 
 
 def start(run: str) -> None:
@@ -18,10 +19,17 @@ def start(run: str) -> None:
         return
     sys._paceline_is_observing = True  # type: ignore[attr-defined]
     state: list[Any] = [Observer(order)]
+    start_pulse(order.pulse_directory, order.run, lambda: whereabouts(state[0]))
     os.register_at_fork(after_in_child=partial(_start_anew, state, order))
     atexit.register(_finish, state)
     _watch_hard_exit(state)
-    imports.install({name: partial(watch, state) for name, watch in _WATCHES.items()})
+    imports.install({name: partial(_watch_all, state, name) for name in _WATCHES | _HABITS})
+
+
+def _watch_all(state: list[Any], name: str, module: Any) -> None:
+    for watches in (_WATCHES, _HABITS):
+        if name in watches:
+            watches[name](state, module)
 
 
 def _start_anew(state: list[Any], order: Order) -> None:
@@ -76,4 +84,15 @@ _WATCHES: dict[str, Any] = {
         "_LoggerConnector", "log_metrics", "metrics"
     ),
     "accelerate.accelerator": _method("Accelerator", "log", "values"),
+}
+
+
+_HABITS: dict[str, Any] = {
+    "torch": habits.watch_reads,
+    "torch.utils.data.dataloader": habits.watch_made_loaders,
+    "torch.utils.data.distributed": habits.watch_sampler,
+    "torch.optim.lr_scheduler": habits.watch_schedulers,
+    "torch.amp.grad_scaler": habits.watch_scaler,
+    "torch.serialization": habits.watch_saved,
+    "torch.nn.parallel.distributed": habits.watch_networks,
 }

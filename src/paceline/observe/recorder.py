@@ -62,6 +62,7 @@ class Recorder:
         self._cpu_seconds = 0.0
         self._every = 1
         self._num_listed = 0
+        self._num_lines = 0
         self._step_began = 0.0
         self._seconds_before: dict[str, float] = {}
         self._losses_of_step = 0
@@ -261,6 +262,7 @@ class Recorder:
         fields["phases"] = {name: round(value, 6) for name, value in fields["phases"].items()}
         fields["seconds"] = round(sum(fields["phases"].values()), 6)
         self._file.write("steps", lists=lists, **fields)
+        self._write_habits()
         self._write_saves()
         self._write_scores()
 
@@ -288,6 +290,12 @@ class Recorder:
             if len(known) == len(line.owners) and len(names) == 1:
                 lists["losses"] = _sums(read, line.backwards_of_step)
         return lists
+
+    def _write_habits(self, is_last: bool = False) -> None:
+        """Ever more seldom, and at the end: a run that is killed has told most of them."""
+        self._num_lines += 1
+        if self._file is not None and (is_last or self._num_lines & (self._num_lines - 1) == 0):
+            self._file.write("habits", step=self.step, habits=self._observer.habits.told())
 
     def _write_saves(self) -> None:
         if self._saves and self._file is not None:
@@ -324,6 +332,7 @@ class Recorder:
         ended = _when(times.since)
         self._write_saves()
         self._write_scores()
+        self._write_habits(is_last=True)
         self._file.write(
             "end",
             time=ended,

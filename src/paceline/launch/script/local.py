@@ -12,10 +12,12 @@ from types import FrameType
 
 from paceline.errors import Say, UserError
 from paceline.launch.claim import next_attempt, note_end, note_launch
+from paceline.launch.scratch import scratch_directory
 from paceline.launch.script.claim import claim_script_run, remove_unused
 from paceline.launch.script.command import ScriptCommand
 from paceline.launch.script.ending import conclude
 from paceline.launch.script.environment import ObserveOrder, observing_environment
+from paceline.launch.script.hang_watch import RECORDED, naming_hangs
 from paceline.launch.script.probing import probing
 from paceline.lifetime import process_started
 from paceline.machine.cores import num_cores
@@ -51,8 +53,9 @@ def run_script(
             launcher="run",
         )
         note_launch(run, None, [])
-        order = ObserveOrder(str(run.path), attempt, started)
-        code = _run_process(run, command, order, output)
+        with scratch_directory(run.path) as scratch, naming_hangs(scratch, run.path, say):
+            order = ObserveOrder(str(run.path), attempt, started, pulse_directory=str(scratch))
+            code = _run_process(run, command, order, output)
         events.write("exit", code=code)
         events.close()
         note_end(run, code)
@@ -70,7 +73,9 @@ def _run_process(
     with signals.caught(), probing(run, order.attempt, socket.gethostname()):
         try:
             process = subprocess.Popen(
-                command.words, env={**os.environ, **observing_environment(order)}, stdout=output
+                command.words,
+                env={**RECORDED, **os.environ, **observing_environment(order)},
+                stdout=output,
             )
         except OSError as error:
             raise UserError(
