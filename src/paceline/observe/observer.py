@@ -85,6 +85,8 @@ class Observer(HabitWatch):
         """Loaders that gave a batch since the last backward."""
         self._fresh_samples = 0
         self.is_in_backward = False
+        self.autocast = ""
+        """The type that an autocast of the script lowers to."""
         self._collective_depth = 0
         self._save_depth = 0
         self._stepped: set[int] = set()

@@ -151,6 +151,7 @@ class Recorder:
         began = _when(started)
         start_up = max(began - order.launched_at, 0.0)
         self._step_began = started
+        self.step = facts.first_step(self._optimizer) - 1
         told = facts.describe(self._observer, self._optimizer, self.place)
         if self.place.rank == 0:
             facts.write_script(order)
@@ -158,7 +159,7 @@ class Recorder:
         file.write(
             "begin",
             time=began,
-            step=0,
+            step=self.step,
             seconds=round(start_up, 6),
             phases={"start-up": round(start_up, 6)},
             cpu_seconds=self._take_cpu_seconds(),

@@ -87,6 +87,20 @@ def watch_scaling(state: State, module: Any) -> None:
     wrap(module.GradScaler, "scale", make)
 
 
+def watch_autocast(state: State, module: Any) -> None:
+    """`torch.amp.autocast_mode`: which precision the script asks for, when it asks."""
+
+    def make(original: Any) -> Any:
+        def init(self: Any, *arguments: Any, **options: Any) -> None:
+            original(self, *arguments, **options)
+            if getattr(self, "_enabled", False):
+                state[0].autocast = str(getattr(self, "fast_dtype", ""))
+
+        return init
+
+    wrap(module.autocast, "__init__", make)
+
+
 def watch_modes(state: State, module: Any) -> None:
     """`torch.nn.modules.module`: only that a network is told to train or to be evaluated."""
 
