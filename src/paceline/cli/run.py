@@ -1,6 +1,7 @@
 """`paceline run`: any training script, observed."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -46,16 +47,21 @@ def split_words(words: list[str], options: dict[str, bool]) -> tuple[list[str], 
 
 
 def run_script_verb(arguments: argparse.Namespace) -> int:
+    from paceline.launch.batch.engines import find_node
     from paceline.launch.script.claim import choose_run
     from paceline.launch.script.command import script_command, script_python
     from paceline.launch.script.local import run_script
     from paceline.terminal import outlive_terminal
 
     outlive_terminal()
-    command = script_command(
-        arguments.command, arguments.is_whole, arguments.procs, script_python(arguments.python)
-    )
-    run = choose_run(arguments.run, command)
+    node = find_node(os.environ) if "LOCAL_RANK" not in os.environ else None
+    python = script_python(arguments.python)
+    command = script_command(arguments.command, arguments.is_whole, arguments.procs, python, node)
+    directory = arguments.run
+    if node is not None and node.rank > 0 and directory is not None:
+        # Each host records its own processes, and two may not write one directory.
+        directory = directory.with_name(f"{directory.name}-host{node.rank}")
+    run = choose_run(directory, command)
     # Programs read the JSON on standard output, so the script's own output goes beside it.
     output = sys.stderr.fileno() if arguments.json == Path("-") else None
     ended = run_script(run, command, say, output)
