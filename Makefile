@@ -8,7 +8,7 @@ ENGINES := .venv-engines
 BENCH_READY := $(VENV)/.ready-bench
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-cluster test-engines check bench clean
+.PHONY: demo test test-gpu test-cluster test-engines check bench clean
 
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -25,6 +25,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -m "not cluster and not engines" -n 2 --dist loadfile
+
+test-gpu: $(READY)
+	PACELINE_TEST_GPU=1 $(BIN)/python -m pytest -m gpu tests/gpu
 
 test-cluster: $(READY)
 	@tools/cluster-packages

@@ -11,7 +11,8 @@ import sys
 
 from paceline import __version__
 from paceline.arguments import Parser
-from paceline.cli import cloud, data, hosts, jobs, launch, live, new, plan, read, run, train
+from paceline.cli import data, jobs, live, new, plan, read, run, selftest, train
+from paceline.cli.machines import cloud, hosts, launch
 from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.task_finder import find_task, task_names
 from paceline.terminal import print_what_cannot_be_as_another, say_on_stderr
@@ -42,6 +43,7 @@ def build_parser() -> Parser:
     jobs.add_jobs(verbs)
     launch.add_launch(verbs)
     cloud.add_cloud(verbs)
+    selftest.add_selftest(verbs)
     return parser
 
 

@@ -139,13 +139,14 @@ def _train_in_place(arguments: argparse.Namespace, place: "Place") -> int:
 
 def _train_on_hosts(arguments: argparse.Namespace) -> int:
     from paceline.hosts.file import load_hosts
-    from paceline.launch.remote import campaign as remote
+    from paceline.launch.remote.campaign import run_on_hosts
+    from paceline.launch.remote.program import Training
 
     job = _job(arguments, lambda _: None)
     if job is None:
         return 0
     job = replace(job, num_procs=arguments.procs or 0)
-    return remote.train_on_hosts(job, load_hosts(arguments.hosts), say)
+    return run_on_hosts(Training(job), load_hosts(arguments.hosts), say)
 
 
 def _train_detached(arguments: argparse.Namespace) -> int:
