@@ -182,14 +182,17 @@ def _request(arguments: argparse.Namespace, script: list[str]) -> "Request":
 
 
 def _run_directory(arguments: argparse.Namespace, name: str) -> str:
-    from paceline.jobfiles.request import MOUNT
+    from paceline.jobfiles.request import MOUNT, UNSAVED
     from paceline.jobfiles.vertex import vertex_directory
 
     if arguments.run:
         return str(arguments.run)
     if arguments.storage and arguments.kind == "vertex":
         return f"{vertex_directory(arguments.storage)}/runs/{name}"
-    return f"{MOUNT}/runs/{name}"
+    if arguments.storage:
+        return f"{MOUNT}/runs/{name}"
+    say("no --storage is named: the run is on the machines' own disks, and ends with them")
+    return f"{UNSAVED}/runs/{name}"
 
 
 def _script_words(script: list[str], run: str, procs: int | None) -> list[str]:
