@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from paceline.arguments import Verbs, count, say
+from paceline.cli.run_hosts import add_host_options, run_detached, run_script_on_hosts
 
 _ABOUT = (
     "Run a training script with no line changed, and see where its time went. Options of Paceline "
@@ -25,6 +26,10 @@ def add_run(verbs: Verbs) -> None:
     run.add_argument(
         "--json", type=Path, metavar="FILE", help="write the report as JSON when it ends; - prints"
     )
+    run.add_argument(
+        "--detach", action="store_true", help="live on without this terminal (see attach, stop)"
+    )
+    add_host_options(run)
     run.set_defaults(call=run_script_verb)
 
 
@@ -52,10 +57,14 @@ def run_script_verb(arguments: argparse.Namespace) -> int:
     from paceline.terminal import outlive_terminal
 
     outlive_terminal()
+    if arguments.hosts is not None:
+        return run_script_on_hosts(arguments)
     command = script_command(
         arguments.command, arguments.is_whole, arguments.procs, script_python(arguments.python)
     )
     run = choose_run(arguments.run, command)
+    if arguments.detach:
+        return run_detached(run)
     # Programs read the JSON on standard output, so the script's own output goes beside it.
     output = sys.stderr.fileno() if arguments.json == Path("-") else None
     ended = run_script(run, command, say, output)

@@ -36,6 +36,7 @@ def speed_environment(num_procs: int, interface: str = "lo") -> dict[str, str]:
         if interface != "lo":
             settings["NCCL_SOCKET_IFNAME"] = interface
     settings["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    settings["TORCH_FR_BUFFER_SIZE"] = "2000"  # torch 2.10 has its flight recorder off by default
     return {name: os.environ.get(name, value) for name, value in settings.items()}
 
 

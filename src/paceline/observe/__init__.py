@@ -3,7 +3,8 @@
 `paceline run` has every process of the script load this folder (`site/sitecustomize.py`); or a
 notebook says `import paceline.observe`, before or after torch. Everything here runs in a stranger's
 process: the standard library and the torch found there are all it may use, Python 3.10 and torch
-2.4 must do, no error may reach the script, and nothing may change what it computes.
+2.4 must do, no error may reach the script, and nothing may change what it computes. The variable
+PACELINE_OBSERVE=off leaves it all out.
 
     order      what the launcher told        imports    acting on modules as they are imported
     hooks/     where the script is watched   boundaries phases from what was seen, by elimination
@@ -27,5 +28,5 @@ def start(run: str = "") -> None:
     agent.start(run)
 
 
-if __name__ == "paceline.observe":  # `import paceline.observe` asks for it
-    start(os.environ.get("PACELINE_RUN", ""))
+if __name__ == "paceline.observe" and os.environ.get("PACELINE_OBSERVE") != "off":
+    start(os.environ.get("PACELINE_RUN") or "runs/notebook")  # importing it asks for it

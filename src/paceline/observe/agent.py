@@ -7,21 +7,29 @@ from functools import partial
 from typing import Any
 
 from . import imports
-from .hooks import loading, logging, network, saving, training
+from .hooks import habits, loading, logging, network, saving, training
 from .observer import Observer
 from .order import Order, order_for, read_order
+from .pulse import start_pulse, whereabouts
 
 
 def start(run: str) -> None:
-    order = read_order() or (order_for(os.path.abspath(run)) if run else None)  # noqa: PTH100
+    order = read_order() or (order_for(run) if run else None)
     if order is None or getattr(sys, "_paceline_is_observing", False):
         return
     sys._paceline_is_observing = True  # type: ignore[attr-defined]
     state: list[Any] = [Observer(order)]
+    start_pulse(order.pulse_directory, order.run, lambda: whereabouts(state[0]))
     os.register_at_fork(after_in_child=partial(_start_anew, state, order))
     atexit.register(_finish, state)
     _watch_hard_exit(state)
-    imports.install({name: partial(watch, state) for name, watch in _WATCHES.items()})
+    imports.install({name: partial(_watch_all, state, name) for name in _WATCHES | _HABITS})
+
+
+def _watch_all(state: list[Any], name: str, module: Any) -> None:
+    for watches in (_WATCHES, _HABITS):
+        if name in watches:
+            watches[name](state, module)
 
 
 def _start_anew(state: list[Any], order: Order) -> None:
@@ -52,6 +60,7 @@ def _method(owner: str, method: str, argument: str) -> Any:
     return partial(logging.watch_method, owner=owner, method=method, argument=argument)
 
 
+_LIGHTNING = "pytorch.trainer.connectors.logger_connector.logger_connector"
 _WATCHES: dict[str, Any] = {
     "torch": training.watch_tensor,
     "torch.optim.optimizer": training.watch_optimizers,
@@ -70,5 +79,20 @@ _WATCHES: dict[str, Any] = {
     "wandb.sdk.wandb_run": _method("Run", "log", "data"),
     "trackio.run": _method("Run", "log", "metrics"),
     "transformers.trainer": _method("Trainer", "log", "logs"),
+    f"lightning.{_LIGHTNING}": _method("_LoggerConnector", "log_metrics", "metrics"),
+    f"pytorch_lightning.{_LIGHTNING.removeprefix('pytorch.')}": _method(
+        "_LoggerConnector", "log_metrics", "metrics"
+    ),
     "accelerate.accelerator": _method("Accelerator", "log", "values"),
+}
+
+
+_HABITS: dict[str, Any] = {
+    "torch": habits.watch_reads,
+    "torch.utils.data.dataloader": habits.watch_made_loaders,
+    "torch.utils.data.distributed": habits.watch_sampler,
+    "torch.optim.lr_scheduler": habits.watch_schedulers,
+    "torch.amp.grad_scaler": habits.watch_scaler,
+    "torch.serialization": habits.watch_saved,
+    "torch.nn.parallel.distributed": habits.watch_networks,
 }

@@ -77,6 +77,8 @@ class Boundaries:
         self._wait = self._work = 0.0
         """Of batches that no backward has followed yet."""
         self._evaluation_wait = self._evaluation_work = 0.0
+        self._evaluated = 0.0
+        """Of that, up to the last batch; what follows may already be the end of the script."""
         self._around: list[str] = []
         self._step_depth = 0
 
@@ -112,7 +114,12 @@ class Boundaries:
         """No batch is left. A pass that no backward was in was an evaluation."""
         self._book(perf_counter())
         self.place = _AFTER_STEP
-        if iteration.num_backwards == self.num_backwards and not self.is_evaluating:
+        if self.is_evaluating:
+            self._evaluated = self._evaluation_wait + self._evaluation_work
+        elif iteration.num_backwards != self.num_backwards:  # the wait for "no more" was input too
+            self.seconds[INPUT] += self._wait
+            self._wait = 0.0
+        else:
             passed = self._wait - iteration.wait + self._work - iteration.work
             self._wait, self._work = iteration.wait, iteration.work
             self._book_evaluation(passed)
@@ -226,7 +233,7 @@ class Boundaries:
     def finish(self) -> dict[str, float]:
         now = perf_counter()
         if self.is_evaluating:
-            self._end_evaluation(now)
+            self._finish_evaluation(now)
         else:
             usual = _USUALLY.get(self.place, UNEXPLAINED)
             last = SHUT_DOWN if usual == UNEXPLAINED else usual
@@ -235,6 +242,13 @@ class Boundaries:
         self.seconds[UNEXPLAINED] += self._wait + self._work
         self._wait = self._work = 0.0
         return self.take()
+
+    def _finish_evaluation(self, now: float) -> None:
+        self._book(now)
+        passed = self._evaluation_wait + self._evaluation_work
+        known = self._evaluated or passed
+        self.seconds[EVALUATE] += known
+        self.seconds[SHUT_DOWN] += passed - known
 
     # ---- booking
 
@@ -263,6 +277,7 @@ class Boundaries:
     def _begin_evaluation(self, now: float) -> None:
         self._book(now)
         self.is_evaluating = True
+        self._evaluated = 0.0
         self.place = _OUTSIDE
 
     def _end_evaluation(self, now: float) -> None:

@@ -40,7 +40,8 @@ class EventFile:
             )
 
     def write(self, kind: str, **fields: Any) -> None:
-        event = {"kind": kind, "time": round(time.time(), 6), "attempt": self._attempt, **fields}
+        now = fields.pop("time", None) or time.time()
+        event = {"kind": kind, "time": round(now, 6), "attempt": self._attempt, **fields}
         if self._num_lost:
             event["num_lost"] = self._num_lost
         line = json.dumps(event).encode() + b"\n"

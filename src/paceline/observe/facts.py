@@ -122,6 +122,22 @@ def _cores() -> list[int]:
         return list(range(os.cpu_count() or 1))
 
 
+def write_script(order: Order) -> None:
+    """Where no launcher did: `script.json` makes a directory a run."""
+    path = os.path.join(order.run, "script.json")  # noqa: PTH118
+    if os.path.exists(path):  # noqa: PTH110
+        return
+    told = {
+        "kind": "observed",
+        "script": "notebook" if "ipykernel" in sys.modules else sys.argv[0] or "script",
+        "arguments": sys.argv[1:],
+        "directory": os.getcwd(),  # noqa: PTH109
+        "python": sys.executable,
+    }
+    with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
+        json.dump(told, file, indent=1)
+
+
 def write_environment(order: Order, told: dict[str, Any], place: Place) -> None:
     """Beside what the launcher wrote there of the machine."""
     path = os.path.join(order.run, "environment.json")  # noqa: PTH118
@@ -136,7 +152,6 @@ def write_environment(order: Order, told: dict[str, Any], place: Place) -> None:
             "time": time.time(),
             "python": platform.python_version(),
             "libraries": _libraries(),
-            "platform": platform.platform(),
             "host": order.host or socket.gethostname(),
             "device": told["device"],
             "device_name": _device_name(told["device"]),

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from . import scores as score_names
 from .boundaries import CHECKPOINT, INPUT, NETWORK, Boundaries, Iteration
+from .habits.watch import HabitWatch
 from .imports import note_failure
 from .loss import read_scalar
 from .order import Order
@@ -52,10 +53,11 @@ class Loader:
         return min(self.num_got / self.num_batches, 1.0) if self.num_batches else 0.0
 
 
-class Observer:
+class Observer(HabitWatch):
     """One per process, made anew in a process that was forked."""
 
     def __init__(self, order: Order) -> None:
+        super().__init__()
         self.order = order
         self.is_watching = True
         self.thread = threading.get_ident()
@@ -149,6 +151,7 @@ class Observer:
         if self._backward_depth > 1:
             return True
         self.times.begin_backward()
+        self.counts_reads = True
         self.seen["backwards"] += 1
         if self._fresh:
             self._take_fresh()
@@ -281,7 +284,7 @@ class Observer:
     # ---- the end
 
     def finish(self, reason: str) -> None:
-        self.is_watching = False
+        self.is_watching = self.counts_reads = False
         try:
             if self.recorder is not None and self.recorder.has_begun:
                 if self._stepped:

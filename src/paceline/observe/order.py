@@ -39,8 +39,13 @@ def read_order() -> Order | None:
 
 
 def order_for(run: str) -> Order:
-    """Of a process that began to observe itself, as a notebook does."""
-    return Order(run, 1, time.time(), socket.gethostname(), None, None, None)
+    """Of a process that began to observe itself, as a notebook does: into a run of its own."""
+    base = os.path.abspath(run)  # noqa: PTH100
+    number, path = 1, base
+    while os.path.exists(path):  # noqa: PTH110
+        number += 1
+        path = f"{base}-{number}"
+    return Order(path, 1, time.time(), socket.gethostname(), None, None, None)
 
 
 def _num_restarts() -> int:

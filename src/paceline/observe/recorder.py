@@ -57,11 +57,12 @@ class Recorder:
         self._network = ExposedNetwork(observer.networks)
         self._file: EventFile | None = None
         self._saves: dict[str, Any] = {}
-        self._scores: dict[str, dict[str, float]] = {}
+        self._scores: dict[str, tuple[int, dict[str, float]]] = {}
         self._scores_written = 0.0
         self._cpu_seconds = 0.0
         self._every = 1
         self._num_listed = 0
+        self._num_lines = 0
         self._step_began = 0.0
         self._seconds_before: dict[str, float] = {}
         self._losses_of_step = 0
@@ -122,13 +123,18 @@ class Recorder:
 
     def add_scores(self, split: str, values: dict[str, float]) -> None:
         """Progress is told once a line; of validation every score, unless there are very many."""
-        kept = self._scores.setdefault(split, {})
-        is_again = split != "progress" and kept.keys() & values.keys()
+        kept = self._scores_of(split)
+        again = [name for name in values if kept.get(name, values[name]) != values[name]]
+        is_again = split != "progress" and bool(again)
         waited = time.monotonic() - self._scores_written
         if is_again and waited > _SCORE_SHARE * self._line_seconds():
             self._write_scores()
-            kept = self._scores.setdefault(split, {})
+            kept = self._scores_of(split)
         kept.update(values)
+
+    def _scores_of(self, split: str) -> dict[str, float]:
+        """What waits to be written, with the step after which it was logged."""
+        return self._scores.setdefault(split, (self.step, {}))[1]
 
     # ---- steps
 
@@ -142,14 +148,17 @@ class Recorder:
             file.close()
             return False
         self._file = file
-        now, started = time.perf_counter(), times.loop_started or times.since
-        start_up = max(time.time() - order.launched_at - (now - started), 0.0)
+        started = times.loop_started or times.since
+        began = _when(started)
+        start_up = max(began - order.launched_at, 0.0)
         self._step_began = started
         told = facts.describe(self._observer, self._optimizer, self.place)
         if self.place.rank == 0:
+            facts.write_script(order)
             facts.write_environment(order, told, self.place)
         file.write(
             "begin",
+            time=began,
             step=0,
             seconds=round(start_up, 6),
             phases={"start-up": round(start_up, 6)},
@@ -201,6 +210,7 @@ class Recorder:
         self._seconds_before = {}
         passed = sum(phases.values())
         fields: dict[str, Any] = {
+            "time": _when(observer.times.since),
             "step": self.step,
             "num_steps": line.num_steps,
             "phases": phases,
@@ -253,6 +263,7 @@ class Recorder:
         fields["phases"] = {name: round(value, 6) for name, value in fields["phases"].items()}
         fields["seconds"] = round(sum(fields["phases"].values()), 6)
         self._file.write("steps", **fields)
+        self._write_habits()
         self._write_saves()
         self._write_scores()
 
@@ -277,6 +288,12 @@ class Recorder:
             if len(known) == len(line.owners) and len(names) == 1:
                 fields["losses"] = _sums(read, line.backwards_of_step)
 
+    def _write_habits(self, is_last: bool = False) -> None:
+        """Ever more seldom, and at the end: a run that is killed has told most of them."""
+        self._num_lines += 1
+        if self._file is not None and (is_last or self._num_lines & (self._num_lines - 1) == 0):
+            self._file.write("habits", step=self.step, habits=self._observer.habits.told())
+
     def _write_saves(self) -> None:
         if self._saves and self._file is not None:
             saves, self._saves = self._saves, {}
@@ -284,9 +301,9 @@ class Recorder:
 
     def _write_scores(self) -> None:
         kept, self._scores = self._scores, {}
-        for split, values in kept.items():
+        for split, (step, values) in kept.items():
             if values and self._file is not None:
-                self._file.write("score", step=self.step, split=split, scores=values)
+                self._file.write("score", step=step, split=split, scores=values)
         self._scores_written = time.monotonic()
 
     def _take_cpu_seconds(self) -> float:
@@ -307,11 +324,15 @@ class Recorder:
                 self._write_waiting()
             self._close_line()
         self._write_waiting(is_last=True)
-        phases = {n: round(s, 6) for n, s in self._observer.times.finish().items()}
+        times = self._observer.times
+        phases = {n: round(s, 6) for n, s in times.finish().items()}
+        ended = _when(times.since)
         self._write_saves()
         self._write_scores()
+        self._write_habits(is_last=True)
         self._file.write(
             "end",
+            time=ended,
             step=self.step,
             reason=reason,
             seconds=round(sum(phases.values()), 6),
@@ -320,6 +341,11 @@ class Recorder:
             seen=self._observer.seen,
             unmeasured=list(self._unmeasured.values()),
         )
+
+
+def _when(moment: float) -> float:
+    """A moment of the steady clock in seconds since 1970."""
+    return time.time() - (time.perf_counter() - moment)
 
 
 def note_idle(order: Any, reason: str, seen: dict[str, int]) -> None:

@@ -50,7 +50,9 @@ nothing), and `unmeasured`: what happened and was not timed, as texts. Its `step
 DDP's own are `reduced_bytes`), and of several optimizers `optimizer_losses` by name. Its
 `score` holds what the script logged, under the script's own names; its `checkpoint` a `path` and
 `num_files`. `end` has `reason` "finished", "failed" or "stopped", and `seen`, how often each
-boundary was passed. A process that never stepped leaves nothing but a line in `events/idle.jsonl`,
+boundary was passed. `habits`: what was counted of the script's habits so far (values that were
+read, samplers, loaders, schedulers, names in what was saved), of which findings are made. A process
+that never stepped leaves nothing but a line in `events/idle.jsonl`,
 which the launcher reads and removes.
 
 Of a host: `probe`, what it did in `seconds` (processor, memory, disk, the interface, devices), with

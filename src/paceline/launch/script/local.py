@@ -12,10 +12,12 @@ from types import FrameType
 
 from paceline.errors import Say, UserError
 from paceline.launch.claim import next_attempt, note_end, note_launch
+from paceline.launch.scratch import scratch_directory
 from paceline.launch.script.claim import claim_script_run, remove_unused
 from paceline.launch.script.command import ScriptCommand
 from paceline.launch.script.ending import conclude
 from paceline.launch.script.environment import ObserveOrder, observing_environment
+from paceline.launch.script.hang_watch import RECORDED, naming_hangs
 from paceline.launch.script.probing import probing
 from paceline.lifetime import process_started
 from paceline.machine.cores import num_cores
@@ -51,8 +53,9 @@ def run_script(
             launcher="run",
         )
         note_launch(run, None, [])
-        order = ObserveOrder(str(run.path), attempt, started)
-        code = _run_process(run, command, order, output)
+        with scratch_directory(run.path) as scratch, naming_hangs(scratch, run.path, say):
+            order = ObserveOrder(str(run.path), attempt, started, pulse_directory=str(scratch))
+            code = _run_process(run, command, order, output)
         events.write("exit", code=code)
         events.close()
         note_end(run, code)
@@ -66,35 +69,53 @@ def _run_process(
     run: RunDirectory, command: ScriptCommand, order: ObserveOrder, output: int | None
 ) -> int:
     sys.stdout.flush()
-    try:
-        process = subprocess.Popen(
-            command.words, env={**os.environ, **observing_environment(order)}, stdout=output
-        )
-    except OSError as error:
-        raise UserError(
-            f"cannot start {command.words[0]}: {error.strerror}", "check the command"
-        ) from error
-    with passing_on_signals(process), probing(run, order.attempt, socket.gethostname()):
+    signals = PassedOn()
+    with signals.caught(), probing(run, order.attempt, socket.gethostname()):
+        try:
+            process = subprocess.Popen(
+                command.words,
+                env={**RECORDED, **os.environ, **observing_environment(order)},
+                stdout=output,
+            )
+        except OSError as error:
+            raise UserError(
+                f"cannot start {command.words[0]}: {error.strerror}", "check the command"
+            ) from error
+        signals.follow(process)
         code = process.wait()
     return code if code >= 0 else 128 - code
 
 
-@contextmanager
-def passing_on_signals(process: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """The script decides what a signal means; the launcher outlives it to write how it ended."""
+class PassedOn:
+    """The script decides what a signal means; the launcher outlives it to write how it ended.
+    Caught before the script starts, so that none ends the launcher alone."""
 
-    def pass_on(number: int, _frame: FrameType | None) -> None:
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []
+
+    def follow(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+        for number in self._early:
+            self._pass_on(number, None)
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self._pass_on) for number in _PASSED_ON}
+        before |= {number: signal.signal(number, self._stay) for number in _FROM_TERMINAL}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _pass_on(self, number: int, _frame: FrameType | None) -> None:
+        if self._process is None:
+            self._early.append(number)
+            return
         with suppress(ProcessLookupError):
-            process.send_signal(number)
+            self._process.send_signal(number)
 
-    def stay(number: int, _frame: FrameType | None) -> None:
+    def _stay(self, number: int, _frame: FrameType | None) -> None:
         if not sys.stdin or not sys.stdin.isatty():  # sent to the launcher alone, by a program
-            pass_on(number, None)
-
-    before = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
-    before |= {number: signal.signal(number, stay) for number in _FROM_TERMINAL}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+            self._pass_on(number, None)

@@ -24,20 +24,23 @@ def _iter(state: State, original: Any, known: Any) -> Any:
             return original(self)
         loader = _loader_of(self, known)
         observer.begin_pass(loader)
+        observer.pass_begins()
         iterator = None
         try:
             iterator = original(self)
             return iterator
         finally:
             observer.made_pass(loader)
-            _remember(iterator, loader)
+            observer.pass_made(self, loader)
+            _remember(iterator, loader, self)
 
     return iterate
 
 
-def _remember(iterator: Any, loader: Loader) -> None:
+def _remember(iterator: Any, loader: Loader, given: Any) -> None:
     try:
         iterator._paceline_loader = loader
+        iterator._paceline_given = id(given)
     except AttributeError:
         return
 
@@ -92,6 +95,7 @@ def _next(state: State, original: Any) -> Any:
             observer.end_pass(loader)
             raise
         observer.got(loader, num_samples(batch))
+        observer.batch_came(self._paceline_given, batch, loader)
         return batch
 
     return take_next

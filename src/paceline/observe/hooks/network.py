@@ -2,6 +2,7 @@
 
 import sys
 import weakref
+from functools import partial
 from typing import Any
 
 from . import wrap
@@ -14,8 +15,10 @@ _COLLECTIVES = (
     "broadcast",
     "all_gather",
     "all_gather_into_tensor",
+    "all_gather_single",
     "reduce_scatter",
     "reduce_scatter_tensor",
+    "reduce_scatter_single",
     "all_to_all",
     "all_to_all_single",
     "gather",
@@ -37,7 +40,7 @@ _WAITING = ("barrier", "monitored_barrier")
 
 def watch_collectives(state: State, module: Any) -> None:
     """`torch.distributed.distributed_c10d`, before torch.distributed passes its functions on."""
-    for name in _COLLECTIVES:
+    for name in filter(partial(hasattr, module), _COLLECTIVES):  # not every torch has them all
         wrap(module, name, lambda original, name=name: _collective(state, original, name))
     _watch_waiting(state, module)
 

@@ -310,6 +310,10 @@ class World:
     device_names: tuple[str, ...] = ()
     hosts: list[HostUse] = field(default_factory=list)
     """What each did, by its probes."""
+    counters_how: str = ""
+    """Of a foreign run: which tools watched its hosts, and what their values stand for."""
+    traffic_how: str = ""
+    """The same of those that counted what was sent."""
     rank_inputs: tuple[RankInput, ...] = ()
     """Of processes that printed their own waits."""
     times: WorldTimes | None = None
@@ -341,6 +345,17 @@ class Doubt:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """A mistake of a script that was observed, with the evidence of this run."""
+
+    what: str
+    evidence: str
+    place: str
+    """`train.py:12`, or nothing where no line is to blame."""
+    change: str
+
+
+@dataclass(frozen=True)
 class Facts:
     run: Path
     tool: str = PACELINE
@@ -367,6 +382,7 @@ class Facts:
     """Threads of each process that read ahead, as many as it had in the end."""
     loader_note: str = ""
     warnings: list[str] = field(default_factory=list)
+    findings: tuple[Finding, ...] = ()
     options: Options = field(default_factory=Options)
 
     wall_seconds: float = 0.0

@@ -33,6 +33,7 @@ from paceline.report.facts.world_times import WorldTimes, world_times
 from paceline.report.own.busyness import cpu_seconds_in_steps, own_cpu_share
 from paceline.report.own.checkpoint import checkpoint_cost, newest_contents
 from paceline.report.own.data_card import data_card
+from paceline.report.own.findings import find_mistakes
 from paceline.report.own.hosts import read_hosts
 from paceline.report.own.observed import (
     observed_data,
@@ -109,7 +110,7 @@ def _as_observed(
     """What a script tells in other ways than a recipe does."""
     if not run.is_observed:
         return facts
-    return replace(
+    known = replace(
         facts,
         steps_wanted=None,
         learning=with_script_scores(facts.learning, long.story),
@@ -118,6 +119,7 @@ def _as_observed(
         saving=observed_saving(long.story, long.kept),
         warnings=[*facts.warnings, *observed_warnings([rank.events for rank in ranks])],
     )
+    return replace(known, findings=find_mistakes(known, {one.rank: one.events for one in ranks}))
 
 
 def _warnings(

@@ -160,6 +160,11 @@ class UnreadNumbers:
         return numbers
 
 
+def read_numbers(scalars: Sequence[torch.Tensor]) -> list[float]:
+    """At once, in one copy."""
+    return UnreadNumbers(scalars).read()
+
+
 def wait_for_device(event: Any) -> None:
     """Until the device has passed it. The loop waits for a device nowhere else, so that a hang of
     the device is a hang in this function: `watchdog` knows it by its frame."""
