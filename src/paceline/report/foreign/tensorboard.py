@@ -11,6 +11,7 @@ from statistics import median
 
 from paceline.record.schema import RunDirectory
 from paceline.report.foreign.event_files import Start, read_scalars
+from paceline.report.foreign.longest import is_much, last_step_of_events, longest
 from paceline.report.foreign.run import Curve, ForeignRun, Points, StepTimes
 from paceline.report.foreign.tags import Kind, Meaning, by_importance, meaning_of
 
@@ -99,8 +100,9 @@ def _is_in_a_run_below(folder: Path, top: Path) -> bool:
     return any(RunDirectory(one).exists() for one in between[: between.index(top)])
 
 
-def read(path: Path) -> Iterator[ForeignRun]:
-    """One run after another, so that a thousand of them need no more memory than one."""
+def read(path: Path, only_seen: dict[Path, int] | None = None) -> Iterator[ForeignRun]:
+    """One run after another, so that a thousand of them need no more memory than one. Of very many
+    the longest are read; of the others `only_seen` tells the last step."""
     groups: dict[tuple[str, ...], list[tuple[Path, str]]] = {}
     files = event_files(path)
     writers = {(file.parent, writer) for file in files if (writer := _writer_of(file))}
@@ -109,9 +111,19 @@ def read(path: Path) -> Iterator[ForeignRun]:
         cut = next((n for n, _ in enumerate(parts) if _is_split(file, parts, n, writers)), None)
         run, split = (parts, ()) if cut is None else (parts[:cut], parts[cut:])
         groups.setdefault(run, []).append((file, "/".join([*split, ""])))
+    if only_seen is not None and is_much(files, len(groups)):
+        ends = {place: _last_step(members) for place, members in groups.items()}
+        kept = longest(ends)
+        only_seen |= {path.joinpath(*p): step or 0 for p, step in ends.items() if p not in kept}
+        groups = {place: members for place, members in groups.items() if place in kept}
     for place, members in groups.items():
         if (found := _read_group(path.joinpath(*place), members)) is not None:
             yield found
+
+
+def _last_step(members: list[tuple[Path, str]]) -> int | None:
+    steps = [last_step_of_events(file) for file, _ in members]
+    return max((step for step in steps if step is not None), default=None)
 
 
 def _writer_of(file: Path) -> str:
