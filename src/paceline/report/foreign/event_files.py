@@ -92,13 +92,14 @@ def _length_of(header: bytes) -> int | None:
 
 
 def _scalars(contents: list[bytes], event_type: Any) -> Iterator[Scalar | Start]:
-    whole = _whole(contents)
+    whole, plain = _whole(contents), _PLAIN.fullmatch
     for content, is_whole in zip(contents, whole, strict=True):
         if not is_whole:
             continue
-        if (match := _PLAIN.fullmatch(content)) and len(match[4]) == match[3][0]:
-            (value,), (time,) = _FLOAT.unpack(match[5]), _DOUBLE.unpack(match[1])
-            yield Scalar(_tag(match[4]), _varint(match[2]), time, value)
+        if (match := plain(content)) and len(match[4]) == match[3][0]:
+            time, step, _, tag, number = match.groups()
+            found = (_tag(tag), _varint(step), *_DOUBLE.unpack(time), *_FLOAT.unpack(number))
+            yield tuple.__new__(Scalar, found)  # its own constructor takes three times as long
             continue
         try:
             event = event_type.FromString(content[: -_CHECKSUM.size])
@@ -125,6 +126,7 @@ def _tag(content: bytes) -> str:
     return content.decode("utf-8", errors="replace")
 
 
+@lru_cache(maxsize=1024)
 def _varint(content: bytes) -> int:
     number = 0
     for byte in reversed(content):

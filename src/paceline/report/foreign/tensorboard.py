@@ -146,18 +146,22 @@ def _is_split(
 def _read_group(path: Path, files: list[tuple[Path, str]]) -> ForeignRun | None:
     series: dict[str, _Series] = {}
     for file, prefix in files:
+        known: dict[str, _Series] = {}
         for event in read_scalars(file):
             if isinstance(event, Start):
                 for one in series.values():
                     if one.tag.startswith(prefix):
                         one.drop_from(event.step)
                 continue
-            tag = prefix + event.tag
-            if tag not in series:
-                if len(series) >= _MOST_TAGS:
-                    continue
-                series[tag] = _Series(tag, meaning_of(tag))
-            series[tag].add(file, event.step, event.time, event.value)
+            bare, step, time, value = event
+            if bare not in known:
+                tag = prefix + bare
+                if tag not in series:
+                    if len(series) >= _MOST_TAGS:
+                        continue
+                    series[tag] = _Series(tag, meaning_of(tag))
+                known[bare] = series[tag]
+            known[bare].add(file, step, time, value)
     filled = [one for one in series.values() if one.times]
     return _run_of(path, filled) if filled else None
 
