@@ -64,12 +64,11 @@ class _Series:
         if step + self.shift < self.last_step:
             self._step_back(file, step)
         self.last_step, self.last_file = step + self.shift, file
+        self.end_time = max(self.end_time, time)
         if self.meaning is None and self.times.num_points > _FEW_STAMPS:
-            self.end_time = max(self.end_time, time)
             return  # nobody asks for its values, and there may be very many such
         self.values.add(self.last_step, value)
         self.times.add(self.last_step, time)
-        self.end_time = max(self.end_time, time)
 
     def _step_back(self, file: Path, step: int) -> None:
         """In a new file: a run that was resumed. In one file: steps counted anew every epoch."""
