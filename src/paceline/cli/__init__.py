@@ -11,21 +11,8 @@ import sys
 
 from paceline import __version__
 from paceline.arguments import Parser
-from paceline.cli import (
-    cloud,
-    data,
-    hosts,
-    jobs,
-    launch,
-    live,
-    machines,
-    new,
-    plan,
-    read,
-    run,
-    selftest,
-    train,
-)
+from paceline.cli import data, jobs, live, new, plan, read, run, train
+from paceline.cli.machines import cloud, hosts, launch
 from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.task_finder import find_task, task_names
 from paceline.terminal import print_what_cannot_be_as_another, say_on_stderr
@@ -57,7 +44,6 @@ def build_parser() -> Parser:
     launch.add_launch(verbs)
     train.add_selftest(verbs)
     cloud.add_cloud(verbs)
-    selftest.add_selftest(verbs)
     return parser
 
 

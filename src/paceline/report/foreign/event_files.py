@@ -5,11 +5,12 @@ TensorBoard's own reader spends its time on those checksums in plain Python and 
 to import; here numpy checks many records at once, and only small ones, because scalars are small.
 """
 
+import re
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -50,10 +51,19 @@ def is_event_file(path: Path) -> bool:
 
 def read_scalars(path: Path) -> Iterator[Scalar | Start]:
     """Every scalar up to the end, or up to where the file is torn or damaged."""
+    try:
+        with path.open("rb") as file:
+            yield from scalars_of(file)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", "check its permissions") from None
+
+
+def scalars_of(file: IO[bytes]) -> Iterator[Scalar | Start]:
+    """From where the file stands, which must be the begin of a record."""
     from tensorboard.compat.proto import event_pb2  # noqa: PLC0415  (protobuf is slow to import)
 
     batch: list[bytes] = []
-    for content in _records(path):
+    for content in _records(file):
         batch.append(content)
         if len(batch) == _BATCH:
             yield from _scalars(batch, event_pb2.Event)
@@ -61,20 +71,16 @@ def read_scalars(path: Path) -> Iterator[Scalar | Start]:
     yield from _scalars(batch, event_pb2.Event)
 
 
-def _records(path: Path) -> Iterator[bytes]:
+def _records(file: IO[bytes]) -> Iterator[bytes]:
     """The contents with their checksum at the end; large ones (pictures, graphs) are left out."""
-    try:
-        with path.open("rb") as file:
-            while (length := _length_of(file.read(_HEADER.size))) is not None:
-                if length > _LARGEST_READ:
-                    file.seek(length + _CHECKSUM.size, 1)
-                    continue
-                content = file.read(length + _CHECKSUM.size)
-                if len(content) < length + _CHECKSUM.size:
-                    return
-                yield content
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", "check its permissions") from None
+    while (length := _length_of(file.read(_HEADER.size))) is not None:
+        if length > _LARGEST_READ:
+            file.seek(length + _CHECKSUM.size, 1)
+            continue
+        content = file.read(length + _CHECKSUM.size)
+        if len(content) < length + _CHECKSUM.size:
+            return
+        yield content
 
 
 def _length_of(header: bytes) -> int | None:
@@ -86,9 +92,14 @@ def _length_of(header: bytes) -> int | None:
 
 
 def _scalars(contents: list[bytes], event_type: Any) -> Iterator[Scalar | Start]:
-    whole = _whole(contents)
+    whole, plain = _whole(contents), _PLAIN.fullmatch
     for content, is_whole in zip(contents, whole, strict=True):
         if not is_whole:
+            continue
+        if (match := plain(content)) and len(match[4]) == match[3][0]:
+            time, step, _, tag, number = match.groups()
+            found = (_tag(tag), _varint(step), *_DOUBLE.unpack(time), *_FLOAT.unpack(number))
+            yield tuple.__new__(Scalar, found)  # its own constructor takes three times as long
             continue
         try:
             event = event_type.FromString(content[: -_CHECKSUM.size])
@@ -98,6 +109,29 @@ def _scalars(contents: list[bytes], event_type: Any) -> Iterator[Scalar | Start]
             yield from _values(event)
         elif event.HasField("session_log") and event.session_log.status == _SESSION_START:
             yield Start(event.step)
+
+
+_PLAIN = re.compile(
+    rb"\x09(.{8})\x10([\x80-\xff]{0,8}[\x00-\x7f])\x2a[\x00-\x7f]"
+    rb"\x0a[\x00-\x7f]\x0a([\x01-\x7f])(.{1,127})\x15(.{4}).{4}",
+    re.DOTALL,
+)
+"""An event with one number, as nearly all are: time, step, the tag's length, the tag, the number,
+and the checksum. Taking it apart like this is three times as fast as protobuf's way."""
+_FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
+
+
+@lru_cache(maxsize=65536)
+def _tag(content: bytes) -> str:
+    return content.decode("utf-8", errors="replace")
+
+
+@lru_cache(maxsize=1024)
+def _varint(content: bytes) -> int:
+    number = 0
+    for byte in reversed(content):
+        number = number << 7 | (byte & 0x7F)
+    return number
 
 
 def _values(event: Any) -> Iterator[Scalar]:

@@ -4,6 +4,7 @@ Resumed runs become one, of others the longest is told about; processes that ste
 one run.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,6 +48,10 @@ class Gathering:
             self._groups.append(group)
         group.append(told)
         return group
+
+    def add_seen(self, path: Path, step: int) -> None:
+        """A run of which only the last step is known."""
+        self._groups.append([_Told(path, "", step, None, RankTimes(path.name, 0, 0.0, None))])
 
     def finish(self) -> ForeignRun | None:
         """The run that a report is about; its notes name the others."""
@@ -94,9 +99,11 @@ def _others_in_words(others: list[_Told]) -> str:
     first = others[0]
     is_one_file = all(one.path == first.path for one in others)
     some = sorted(others, key=lambda one: -one.step)[:_MOST_NAMED]
+    named = others if len(others) <= _MOST_NAMED else some
+    names = _names_of([one.path for one in named])
     ends = [
-        f"step {one.step:,}" + ("" if is_one_file else f" ({one.path.name})")
-        for one in (others if len(others) <= _MOST_NAMED else some)
+        f"step {one.step:,}" + ("" if is_one_file else f" ({name})")
+        for one, name in zip(named, names, strict=True)
     ]
     rest = len(others) - len(ends)
     more = f" and {rest:,} more" if rest else ""
@@ -191,16 +198,34 @@ def _add_times(earlier: ForeignRun, later: ForeignRun) -> None:
 
 
 def _step_together(one: _Told, other: _Told) -> bool:
-    """Processes that exchange gradients step together: same last step, same time in all."""
+    """Processes that exchange gradients step together: same last step, same time in all. So do
+    the runs of a sweep, but those are not named after ranks."""
     seconds = one.times.total_seconds, other.times.total_seconds
     return (
         one.path != other.path
+        and is_named_after_rank(one.path, other.path)
         and (one.tool, one.step, one.steps_per_epoch)
         == (other.tool, other.step, other.steps_per_epoch)
         and one.times.num_steps == other.times.num_steps > 1
         and max(seconds) <= (1 + _SAME_PACE) * min(seconds)
-        and one.times != other.times
     )
+
+
+_DIGITS = re.compile(r"\d+")
+_OF_RANK = re.compile(
+    r"(?:^|[^a-z])(?:local[-_.]?)?(?:rank|worker|proc|process|node|host|gpu|task)", re.I
+)
+
+
+def is_named_after_rank(one: Path, other: Path) -> bool:
+    """'rank0.log', 'worker-3/stdout.log', '0/stdout.log': names that differ in a number only."""
+    pairs = list(zip(reversed(one.parts), reversed(other.parts), strict=False))
+    different = [(a, b) for a, b in pairs if a != b]
+    if len(one.parts) != len(other.parts) or len(different) != 1:
+        return False
+    a, b = different[0]
+    is_number = Path(a).stem.isdecimal() and Path(b).stem.isdecimal()
+    return _DIGITS.sub("", a) == _DIGITS.sub("", b) and (is_number or bool(_OF_RANK.search(a)))
 
 
 def _tell_ranks(run: ForeignRun, ranks: list[_Told]) -> None:

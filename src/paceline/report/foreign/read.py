@@ -13,7 +13,8 @@ from paceline.report.foreign.as_facts import as_facts
 from paceline.report.foreign.counters.beside import counters_in
 from paceline.report.foreign.event_files import is_event_file
 from paceline.report.foreign.failures import read_failed_start
-from paceline.report.foreign.joining import Gathering, beside, one_run
+from paceline.report.foreign.joining import Gathering, beside, is_named_after_rank, one_run
+from paceline.report.foreign.longest import is_much, last_step_of_text, longest
 from paceline.report.foreign.run import ForeignRun
 from paceline.report.foreign.text_lines import looks_like_text, text_lines
 
@@ -62,15 +63,18 @@ def _read_directory(path: Path) -> ForeignRun | None:
     gathering, logs = Gathering(), dict(_known_logs(path))
     stores = formats.stores_in(path)
     has_events = bool(tensorboard.event_files(path))
-    for run in tensorboard.read(path) if has_events else _read_stores(stores):
+    only_seen: dict[Path, int] = {}
+    for run in tensorboard.read(path, only_seen) if has_events else _read_stores(stores):
         near = [file for file in logs if is_beside(file, run.path, path)]
         for file in near:
             if found := one_run(_read_with(file, logs.pop(file))):
                 run = beside(run, found)  # noqa: PLW2901
         gathering.add(run)
-    for file, read in logs.items():
+    for file, read in _worth_reading(logs, only_seen).items():
         if found := one_run(_read_with(file, read)):
             gathering.add(found)
+    for place, step in only_seen.items():
+        gathering.add_seen(place, step)
     chosen = gathering.finish()
     if has_events and chosen is not None and len(stores) == 1:
         return _with_store(chosen, stores[0])
@@ -86,6 +90,20 @@ def _with_store(run: ForeignRun, store: tuple[Path, formats.Store]) -> ForeignRu
     """Event files have clocks, a store has the rest, where both are of one run."""
     held = one_run(_read_stores([store]))
     return beside(run, held) if held is not None and held.step == run.step else run
+
+
+def _worth_reading(
+    logs: dict[Path, formats.Reader], only_seen: dict[Path, int]
+) -> dict[Path, formats.Reader]:
+    """Of very many the longest, with the files of its other processes."""
+    if not is_much(list(logs), len(logs)):
+        return logs
+    ends = {file: last_step_of_text(file, read) for file, read in logs.items()}
+    kept = longest(ends)
+    first = max(kept, key=lambda file: ends[file] or 0)
+    kept |= {file for file in logs if is_named_after_rank(file, first)}
+    only_seen |= {file: step or 0 for file, step in ends.items() if file not in kept}
+    return {file: read for file, read in logs.items() if file in kept}
 
 
 def is_beside(log: Path, run: Path, top: Path) -> bool:

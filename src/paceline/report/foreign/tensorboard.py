@@ -11,6 +11,7 @@ from statistics import median
 
 from paceline.record.schema import RunDirectory
 from paceline.report.foreign.event_files import Scalar, Start, read_scalars
+from paceline.report.foreign.longest import is_much, last_step_of_events, longest
 from paceline.report.foreign.run import Curve, ForeignRun, Points, StepTimes
 from paceline.report.foreign.tags import Kind, Meaning, by_importance, meaning_of
 
@@ -63,12 +64,11 @@ class _Series:
         if step + self.shift < self.last_step:
             self._step_back(file, step)
         self.last_step, self.last_file = step + self.shift, file
+        self.end_time = max(self.end_time, time)
         if self.meaning is None and self.times.num_points > _FEW_STAMPS:
-            self.end_time = max(self.end_time, time)
             return  # nobody asks for its values, and there may be very many such
         self.values.add(self.last_step, value)
         self.times.add(self.last_step, time)
-        self.end_time = max(self.end_time, time)
 
     def _step_back(self, file: Path, step: int) -> None:
         """In a new file: a run that was resumed. In one file: steps counted anew every epoch."""
@@ -99,8 +99,9 @@ def _is_in_a_run_below(folder: Path, top: Path) -> bool:
     return any(RunDirectory(one).exists() for one in between[: between.index(top)])
 
 
-def read(path: Path) -> Iterator[ForeignRun]:
-    """One run after another, so that a thousand of them need no more memory than one."""
+def read(path: Path, only_seen: dict[Path, int] | None = None) -> Iterator[ForeignRun]:
+    """One run after another, so that a thousand of them need no more memory than one. Of very many
+    the longest are read; of the others `only_seen` tells the last step."""
     groups: dict[tuple[str, ...], list[tuple[Path, str]]] = {}
     files = event_files(path)
     writers = {(file.parent, writer) for file in files if (writer := _writer_of(file))}
@@ -109,9 +110,19 @@ def read(path: Path) -> Iterator[ForeignRun]:
         cut = next((n for n, _ in enumerate(parts) if _is_split(file, parts, n, writers)), None)
         run, split = (parts, ()) if cut is None else (parts[:cut], parts[cut:])
         groups.setdefault(run, []).append((file, "/".join([*split, ""])))
+    if only_seen is not None and is_much(files, len(groups)):
+        ends = {place: _last_step(members) for place, members in groups.items()}
+        kept = longest(ends)
+        only_seen |= {path.joinpath(*p): step or 0 for p, step in ends.items() if p not in kept}
+        groups = {place: members for place, members in groups.items() if place in kept}
     for place, members in groups.items():
         if (found := _read_group(path.joinpath(*place), members)) is not None:
             yield found
+
+
+def _last_step(members: list[tuple[Path, str]]) -> int | None:
+    steps = [last_step_of_events(file) for file, _ in members]
+    return max((step for step in steps if step is not None), default=None)
 
 
 def _writer_of(file: Path) -> str:
@@ -134,18 +145,22 @@ def _is_split(
 def _read_group(path: Path, files: list[tuple[Path, str]]) -> ForeignRun | None:
     series: dict[str, _Series] = {}
     for file, prefix in files:
+        known: dict[str, _Series] = {}
         for event in read_scalars(file):
             if isinstance(event, Start):
                 for one in series.values():
                     if one.tag.startswith(prefix):
                         one.drop_from(event.step)
                 continue
-            tag = prefix + event.tag
-            if tag not in series:
-                if len(series) >= _MOST_TAGS:
-                    continue
-                series[tag] = _Series(tag, meaning_of(tag))
-            series[tag].add(file, event.step, event.time, event.value)
+            bare, step, time, value = event
+            if bare not in known:
+                tag = prefix + bare
+                if tag not in series:
+                    if len(series) >= _MOST_TAGS:
+                        continue
+                    series[tag] = _Series(tag, meaning_of(tag))
+                known[bare] = series[tag]
+            known[bare].add(file, step, time, value)
     filled = [one for one in series.values() if one.times]
     return _run_of(path, filled) if filled else None
 

@@ -80,9 +80,13 @@ def _without_prefix(line: str) -> str:
 
 
 def text_lines(path: Path) -> Iterator[str]:
+    yield from lines_of(_decoded(path))
+
+
+def lines_of(texts: Iterator[str]) -> Iterator[str]:
     """Every line that is not empty; a torn end loses its last word, which may be half a number."""
     rest = ""
-    for text in _decoded(path):
+    for text in texts:
         *whole, rest = _plain(rest + text).replace("\r", "\n").split("\n")
         yield from filter(None, map(_without_prefix, filter(None, whole)))
         if len(rest) > _LONGEST_LINE:
