@@ -52,11 +52,26 @@ def _steps_of(entries: Sequence[Entry], per_epoch: float | None) -> list[int] | 
     every = _logging_steps([g for g, e in zip(guessed, entries, strict=True) if "loss" in e.values])
     if not every:
         return [round(guess) for guess in guessed]
-    # Epochs have two digits, which may be hundreds of steps; what is logged is a multiple.
-    return [
-        round(guess / every) * every if "loss" in entry.values else round(guess)
-        for guess, entry in zip(guessed, entries, strict=True)
-    ]
+    return _on_multiples(guessed, entries, every, 0.5 + 0.005 * per_epoch)
+
+
+def _on_multiples(
+    guessed: Sequence[float], entries: Sequence[Entry], every: int, rounding: float
+) -> list[int]:
+    """Epochs have two digits, which may be hundreds of steps; losses come every so many steps."""
+    steps: list[int] = []
+    num_losses = 0
+    for guess, entry in zip(guessed, entries, strict=True):
+        if "loss" not in entry.values:
+            steps.append(
+                steps[-1] if steps and abs(steps[-1] - guess) <= rounding else round(guess)
+            )
+            continue
+        num_losses += 1
+        counted = num_losses * every
+        near = counted if abs(counted - guess) <= rounding else round(guess / every) * every
+        steps.append(near)
+    return steps
 
 
 def _logging_steps(guessed: Sequence[float]) -> int | None:

@@ -157,10 +157,7 @@ def _placed(start: _Start, per_epoch: float | None) -> list[Entry]:
     for entry, step in zip(start.entries, start.bar_steps, strict=True):
         guess = entry.epoch * per_epoch if entry.epoch is not None and per_epoch else None
         is_near = guess is None or abs((step or 0) - guess) <= 2 + 0.006 * (per_epoch or 0)
-        at = step if step is not None and is_near else None
-        if at is None and guess is not None:
-            at = round(guess)
-        placed.append(entry._replace(step=at))
+        placed.append(entry._replace(step=step if step is not None and is_near else None))
     return placed if all(entry.step is not None for entry in placed) else start.entries
 
 

@@ -85,7 +85,7 @@ class _Reader:
             self._averaged(step, float(match[1]) / 1000, float(match[2]) / 1000)
         if match := _VALIDATION.search(rest):
             book.evaluated(number(match[1]), step=step)
-        elif match := _LOSS.search(rest):
+        elif (match := _LOSS.search(rest)) and ("train loss" not in rest or _TIME.search(rest)):
             book.progress(self._told(step, number(match[1] or match[2]), rest, line))
         book.run.steps_wanted = wanted or book.run.steps_wanted
 
