@@ -14,6 +14,7 @@ from pathlib import Path
 
 from paceline.report.foreign.failures import HINTS, Failures
 from paceline.report.foreign.run import Curve, ForeignRun
+from paceline.report.foreign.skimming import Skim
 from paceline.report.foreign.text_lines import who_printed, without_stamp
 from paceline.report.foreign.tracks import Means, Position, Track, Tracks
 from paceline.units import count_of
@@ -86,7 +87,8 @@ def is_imagenet(line: str) -> bool:
 def read(path: Path, lines: Iterator[str]) -> list[ForeignRun]:
     reader = _Reader(path)
     for line in lines:
-        reader.take(line)
+        if not reader.passes_over(line):
+            reader.take(line)
     return reader.finish()
 
 
@@ -98,13 +100,29 @@ class _Reader:
         """The one that the last line of progress belongs to."""
         self._line_number = 0
         self._who = ""
+        self._skim: Skim | None = None
         self._failures = Failures()
         self._num_unplaced = 0
         self._settings: dict[str, str] = {}
         self._devices: dict[str, None] = {}
         self._num_test_batches: int | None = None
 
+    def passes_over(self, line: str) -> bool:
+        if self._skim is None or not self._skim.passes_over(line, self._line_number + 1):
+            return False
+        self._line_number += 1
+        return True
+
+    def _end_skim(self) -> None:
+        """The last line that was passed over is parsed: its running means are the epoch's."""
+        skim, self._skim = self._skim, None
+        if skim is None or not skim.num_passed or not (match := _EPOCH.search(skim.last_line)):
+            return
+        skim.count_passed()
+        self._add(skim.track, skim.track.position, int(match[3]), _meters(match[4]))
+
     def take(self, line: str) -> None:
+        self._end_skim()
         self._line_number += 1
         if not any(map(line.__contains__, _INTERESTING)):
             return
@@ -118,7 +136,11 @@ class _Reader:
 
     def _take(self, line: str) -> None:
         if "[" in line and (match := _EPOCH.search(line)):
-            self._training((int(match[1]), int(match[2])), int(match[3]), _meters(match[4]))
+            num_batches = int(match[3])
+            self._training((int(match[1]), int(match[2])), num_batches, _meters(match[4]))
+            if self._track is not None and not self._who and self._tracks.is_alone(self._track):
+                begin = line[: match.start(2)].rstrip(" ")
+                self._skim = Skim(self._track, line, begin, num_batches)
         elif "Test" in line and (match := _TEST.search(line)):
             self._test(int(match[1]), int(match[2]), _meters(match[3]))
         elif "@1" in line and _SUMMARY.search(line):
@@ -129,18 +151,26 @@ class _Reader:
     def _training(
         self, position: Position, num_batches: int, meters: dict[str, tuple[float, float]]
     ) -> None:
-        epoch, index = position
-        if not meters or not 0 < num_batches < _MOST_BATCHES or index > num_batches:
+        if not meters or not 0 < num_batches < _MOST_BATCHES or position[1] > num_batches:
             return
         if self._tracks.has_just_seen(position, meters, self._line_number, self._who):
             return  # printed twice, to the terminal and to a file
-        track = self._tracks.continued_by(position, self._line_number, self._who)
+        track = self._tracks.continued_by(position, meters, self._line_number, self._who)
         if track is None:
             track = self._new_track(position)
-        track.meters = meters
         self._failures.went_on(track.run)
         self._track = track
-        run = track.run
+        self._add(track, position, num_batches, meters)
+
+    def _add(
+        self,
+        track: Track,
+        position: Position,
+        num_batches: int,
+        meters: dict[str, tuple[float, float]],
+    ) -> None:
+        track.meters = meters
+        run, (epoch, index) = track.run, position
         num_done = index + 1 - track.first_index
         step = epoch * num_batches + num_done
         if run.step and run.print_every_steps is None and step > run.step + 1:
@@ -216,6 +246,7 @@ class _Reader:
             self._failures.look_at(line)
 
     def finish(self) -> list[ForeignRun]:
+        self._end_skim()
         if self._track is not None:
             self._failures.ended(self._track.run)
         runs = self._tracks.runs()

@@ -77,6 +77,11 @@ class Curve:
         return [*kept, self._last]
 
     @property
+    def stride(self) -> int:
+        """Of so many points one is kept."""
+        return self._stride
+
+    @property
     def first(self) -> tuple[int, float] | None:
         return (self._steps[0], self._values[0]) if self._steps else None
 

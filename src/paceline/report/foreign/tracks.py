@@ -3,7 +3,8 @@
 A launcher may put the rank before a line. Where it does not, steps only rise: a line that does not
 continue any track begins one. Tracks that overlap in the file are of one run, printed line by line
 or in the blocks of their buffers; if no step is in two of them, they are one process whose lines
-are out of order. A track that begins where another has ended is another run.
+are out of order. A track that begins where another has ended is another run, unless it fills what
+the other left out.
 """
 
 from array import array
@@ -78,10 +79,21 @@ class Tracks:
             for track in self.all
         )
 
-    def continued_by(self, position: Position, line_number: int, who: str = "") -> Track | None:
-        """Of those behind it the one heard last: a dead run is never nearer than a living one."""
+    def is_alone(self, track: Track) -> bool:
+        """Whether no other process has printed since it began."""
+        return all(track is other or other.last_line < track.first_line for other in self.all)
+
+    def continued_by(
+        self, position: Position, meters: Meters, line_number: int, who: str = ""
+    ) -> Track | None:
+        """Of those behind it the one heard last: a dead run is never nearer than a living one.
+        Of several that live, the one whose running means are the nearest."""
         behind = [track for track in self.all if track.position < position and track.who == who]
         track = max(behind, key=lambda track: track.last_line, default=None)
+        if len(behind) > 1 and track is not None:
+            begun = max(other.first_line for other in self.all)
+            living = [other for other in behind if other.last_line >= begun] or [track]
+            track = min(living, key=lambda one: (_distance(one.meters, meters), -one.last_line))
         if track is not None:
             track.move_to(position, line_number)
         return track
@@ -92,12 +104,34 @@ class Tracks:
     def _groups(self) -> list[list[Track]]:
         groups: list[list[Track]] = []
         for track in self.all:  # in the order of their first lines
-            together = [g for g in groups if any(track.first_line < t.last_line for t in g)]
+            together = [group for group in groups if _is_of(group, track)]
             if together:
                 together[-1].append(track)
             else:
                 groups.append([track])
         return groups
+
+
+def _distance(one: Meters, other: Meters) -> float:
+    """Between what two lines say of the mean wait and the mean step."""
+    shared = [name for name in ("Data", "Time") if name in one and name in other]
+    return sum(abs(one[name][1] - other[name][1]) for name in shared)
+
+
+def _is_of(group: Sequence[Track], track: Track) -> bool:
+    if any(track.first_line < other.last_line for other in group):
+        return True
+    if track.who and all(other.who and other.who != track.who for other in group):
+        return group[0].places[0] == track.places[0]  # another rank, which came to the file later
+    # A run that was started again prints steps that were there: others are lines out of order.
+    of_same = [other for other in group if other.who == track.who]
+    return any(_begins_inside(track, other) for other in of_same) and not any(
+        _overlap(track, other) for other in of_same
+    )
+
+
+def _begins_inside(track: Track, other: Track) -> bool:
+    return other.places[0] < track.places[0] < other.places[-1]
 
 
 def _processes(tracks: Sequence[Track]) -> list[Track]:
