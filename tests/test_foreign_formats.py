@@ -1,12 +1,16 @@
 """Logs of many tools: what each prints becomes the same facts, with the figures of its lines."""
 
+import random
+import re
 from pathlib import Path
 
 import pytest
 
 from paceline.errors import UserError
+from paceline.report.facts.facts import Options
 from paceline.report.foreign import ForeignRun, read_foreign
 from paceline.report.foreign.formats import TEXT_FORMATS
+from paceline.report.report import open_report
 from tests.foreign_logs import FAIRSEQ, HF, JOEY, MMDET, NANOGPT, SHAPES, TITAN, Shape
 from tests.log_answers import answers_of
 
@@ -201,3 +205,35 @@ def test_control_characters_stay_in_the_log(tmp_path: Path) -> None:
 
 
 UNKNOWN_WITH_ESCAPES = SHAPES["unknown"].text.replace("INFO", "\x1b[31mINFO\x1b[0m")
+
+
+def damaged(text: str, chance: random.Random) -> str:
+    """Cut, with lines lost, in another order, among another tool's, or with strange numbers."""
+    lines = text.splitlines(keepends=True)
+    kind = chance.randrange(5)
+    if kind == 0:
+        begin = chance.randrange(len(text))
+        return text[begin : chance.randrange(begin, len(text))]
+    if kind == 1:
+        return "".join(line for line in lines if chance.random() > 0.3)
+    if kind == 2:
+        return "".join(chance.sample(lines, len(lines)))
+    if kind == 3:
+        other = SHAPES[chance.choice(list(SHAPES))].text.splitlines(keepends=True)
+        return "".join(line for pair in zip(lines, other * 9, strict=False) for line in pair)
+    strange = ["nan", "inf", "0", "-1", "9" * 25, "1e400"]
+    return re.sub(
+        r"\d+(\.\d+)?", lambda m: chance.choice(strange) if chance.random() < 0.3 else m[0], text
+    )
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_damaged_log_never_gives_a_traceback(tmp_path: Path, name: str) -> None:
+    chance = random.Random(name)
+    path = tmp_path / "damaged.log"
+    for _ in range(5):
+        path.write_text(damaged(SHAPES[name].text, chance), encoding="utf-8")
+        try:
+            assert open_report([path], Options(1e9, 1.0)).text()
+        except UserError as error:
+            assert str(error)

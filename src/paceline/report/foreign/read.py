@@ -18,9 +18,11 @@ from paceline.report.foreign.run import ForeignRun
 from paceline.report.foreign.text_lines import looks_like_text, text_lines
 
 _READABLE = (
-    "give a run directory of `paceline train`, TensorBoard event files (a file or a directory), "
-    "the output of OpenSeq2Seq, or the progress of the PyTorch ImageNet example "
-    "('Epoch: [0][50/1252]  Time ...'), each as plain text or compressed"
+    "give a run directory of `paceline train`, TensorBoard event files, or what another tool "
+    "printed or stored: the PyTorch ImageNet example, OpenSeq2Seq, Hugging Face, Lightning, timm, "
+    "mmdetection, nanoGPT, Megatron, fairseq, Keras, W&B, MLflow, a notebook and others "
+    "(docs/foreign-formats.md), text as it is or compressed. Of an unknown tool, three lines at "
+    "least must name a step and a loss"
 )
 _LOG_SUFFIXES = {"", ".log", ".out", ".err", ".txt", ".gz", ".bz2", ".xz"}
 _EVENT_FOLDERS = {"tensorboard", "tb", "tb_logs", "events", "runs", "logs"}

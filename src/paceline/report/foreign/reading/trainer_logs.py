@@ -13,10 +13,19 @@ _HOW = (
 _ASIDE = ("_runtime", "_per_second", "_samples", "_steps_per_second", "_jit_compilation_time")
 
 
+_MOST_EPOCHS = 1e9
+
+
 class Entry(NamedTuple):
     values: dict[str, float]
     epoch: float | None = None
     step: int | None = None
+
+
+def epoch_of(values: dict[str, float]) -> float | None:
+    """None where it is none, or damaged."""
+    epoch = values.get("epoch")
+    return epoch if epoch is not None and 0 <= epoch < _MOST_EPOCHS else None
 
 
 def fill_from_entries(
@@ -76,7 +85,7 @@ def _on_multiples(
 
 def _logging_steps(guessed: Sequence[float]) -> int | None:
     """The distance of which all logged steps are multiples, as far as rounding lets it be seen."""
-    if len(guessed) < 3:
+    if len(guessed) < 3 or guessed[-1] <= 0:
         return None
     mean = guessed[-1] / len(guessed)
     every = round(mean)
@@ -91,7 +100,7 @@ def _steps_per_epoch(entries: Sequence[Entry]) -> float | None:
             entry.values.get("train_steps_per_second"),
             entry.values.get("train_runtime"),
         )
-        if rate and seconds and entry.epoch and rate * seconds > 20:
+        if rate and seconds and entry.epoch and 20 < rate * seconds < _MOST_EPOCHS:
             exact = round(rate * seconds)
             # The rate is printed with three digits after the point: that must settle the count.
             if 0.0005 * seconds < 0.5:

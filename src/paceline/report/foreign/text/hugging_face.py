@@ -18,7 +18,7 @@ from typing import Any
 
 from paceline.report.foreign.failures import Failures
 from paceline.report.foreign.reading.contract import CERTAIN, LIKELY, NO, TextFormat
-from paceline.report.foreign.reading.trainer_logs import Entry, fill_from_entries
+from paceline.report.foreign.reading.trainer_logs import Entry, epoch_of, fill_from_entries
 from paceline.report.foreign.reading.values import clock_seconds, number, whole
 from paceline.report.foreign.run import ForeignRun
 
@@ -113,7 +113,7 @@ class _Reader:
             return
         self._failures.went_on(self._notes)
         start = self._starts[-1]
-        epoch = values.get("epoch")
+        epoch = epoch_of(values)
         if epoch is not None and start.epoch is not None and epoch < start.epoch - 1e-9:
             start = _Start(dict(start.settings))
             self._starts.append(start)

@@ -92,7 +92,7 @@ class _Reader:
     def _averaged(self, step: int, total: float, mean: float) -> None:
         """A clock that leaves out the first steps and evaluations, and the mean of all others."""
         run, pace = self._book.run, self._book.pace
-        if mean > 0:
+        if 0 < mean < 1e6 and 0 <= total < 1e12:
             pace.epochs = {0: EpochMean(max(1, round(total / mean)), mean, None)}
             run.step_times.how = "the mean that it prints for all steps but the first ones"
 

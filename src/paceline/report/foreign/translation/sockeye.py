@@ -68,7 +68,7 @@ class _Reader:
     def _batch(self, match: re.Match[str], line: str) -> None:
         epoch, index = int(match[1] or match[3]), int(match[2] or match[4])
         speed, pace = number(match[7] or match[8]), number(match[9] or match[10])
-        if speed is not None:
+        if speed is not None and 0 < speed < 1e15:
             self._speeds.append(speed)
         if epoch != self._epoch:
             self._epoch, self._before = epoch, self._before + self._index
