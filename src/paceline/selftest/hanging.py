@@ -14,7 +14,7 @@ from paceline.lifetime import die_with_parent
 from paceline.order import WorkerOrder
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE
-from paceline.train.measure.device_clock import read_numbers
+from paceline.train.measure.device_clock import UnreadNumbers
 from paceline.train.watchdog import Pulse
 from paceline.world import join
 
@@ -27,14 +27,14 @@ def main() -> None:
     order = WorkerOrder(store=str(folder / "store"))
     world = join(device, _LONGER_THAN_ANYBODY_WATCHES, order)
     values = torch.ones(10, device=world.device)
-    read_numbers([world.add_up(values).sum()])
+    UnreadNumbers([world.add_up(values).sum()]).read()
     clock = PhaseClock()
     pulse = Pulse(folder, world.rank, lambda: False)
     pulse.watch(clock, lambda: 7, lambda: 0.0)
     with clock.more_of(COMPUTE):
         if world.is_first:
             dist.all_reduce(values)  # Gloo waits here, NCCL only queues
-            read_numbers([values.sum()])
+            UnreadNumbers([values.sum()]).read()
         time.sleep(_LONGER_THAN_ANYBODY_WATCHES)
 
 

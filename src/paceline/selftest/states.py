@@ -5,7 +5,8 @@ import shutil
 import torch
 
 from paceline.selftest.bench import Bench, losses_of, open_attempt, require, train
-from paceline.train.save import take_snapshot
+from paceline.train.save import SnapshotMemory, take_snapshot
+from paceline.train.state import TrainState
 
 Stored = dict[str, dict[str, torch.Tensor]]
 
@@ -38,7 +39,7 @@ def _move(
     ):
         before.restore()
         after.restore()
-        _refuse_other_state(take_snapshot(before.state).files, take_snapshot(after.state).files)
+        _refuse_other_state(_stored(before.state, source), _stored(after.state, target))
         _refuse_state_elsewhere(after.state.optimizer, target)
     at_home, abroad = (
         losses_of(train(loaded, run, device)) for run, device in ((stayed, source), (moved, target))
@@ -46,6 +47,13 @@ def _move(
     for a, b in zip(at_home, abroad, strict=True):
         near = abs(a - b) <= _GOES_ON_ALIKE * abs(a)
         require(near, f"from {source} to {target}: losses went on {at_home} and {abroad}")
+
+
+def _stored(state: TrainState, device: torch.device) -> Stored:
+    snapshot = take_snapshot(state, SnapshotMemory(device))
+    if snapshot.copied is not None:
+        snapshot.copied.synchronize()
+    return snapshot.files
 
 
 def _refuse_other_state(one: Stored, other: Stored) -> None:

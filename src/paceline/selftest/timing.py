@@ -89,7 +89,7 @@ def wait_for(device: torch.device) -> None:
 def booked_seconds(attempt: Attempt) -> dict[str, float]:
     """By the device's stamps since the last time; on a processor by the host's clock, in all."""
     if attempt.world.device.type == "cuda":
-        phases = total_phases(attempt.stepper.marks.take_steps())
+        phases = total_phases(attempt.stepper.marks.take_steps().read())
     else:
         phases = attempt.recorder.clock.totals()
     return {
