@@ -237,3 +237,9 @@ def test_a_damaged_log_never_gives_a_traceback(tmp_path: Path, name: str) -> Non
             assert open_report([path], Options(1e9, 1.0)).text()
         except UserError as error:
             assert str(error)
+
+
+def test_a_mean_without_single_times_is_not_called_a_median(tmp_path: Path) -> None:
+    run = read_text(tmp_path, HF)
+    step = next(one for one in answers_of(run) if one.key == "step")
+    assert step.sentence == "0.40 s, the mean over 300 steps. That is 74.97 samples a second."

@@ -31,6 +31,8 @@ _WANTED = re.compile(r"max: (\d+) (epochs|iters)|max_epochs=(\d+)|max_iters=(\d+
 _SETTING = re.compile(r"\b(workers_per_gpu|num_workers|samples_per_gpu|batch_size)\s*=\s*(\d+)")
 _DEVICES = re.compile(r"^GPU ([\d,]+): (.+)")
 _SCORE = re.compile(r"mAP|mIoU|aAcc|mDice|accuracy|top-?\d|\bPQ\b|NDS|AUC|AP50|PCK|mFscore")
+_PARTS = ("_copypaste", "_s", "_m", "_l")
+"""The same figures again, and those of small, medium and large objects alone."""
 _SAVED = re.compile(r"Saving checkpoint at (\d+) epochs")
 _DISTRIBUTED = re.compile(r"Distributed training: False")
 
@@ -91,7 +93,7 @@ class _Reader:
         for name, value in values.items():
             if name in ("loss", "val_loss", "loss_val"):
                 loss = value
-            elif _SCORE.search(name) and value is not None:
+            elif _SCORE.search(name) and not name.endswith(_PARTS) and value is not None:
                 scores.setdefault(_score_name(name), value)
         if not scores and loss is None:
             return
