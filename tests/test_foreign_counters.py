@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from paceline.errors import UserError
 from paceline.report.answers.answer import Answer
+from paceline.report.facts.facts import Options
 from paceline.report.foreign import read_foreign
 from paceline.report.foreign.counters import cloudwatch, nmon, nvidia_smi
 from paceline.report.foreign.counters.counters import CPU, DEVICE, POWER, RECEIVED, SENT, Counters
+from paceline.report.report import open_report
 from tests.log_answers import answers_of
 
 BEGIN = datetime(2024, 3, 1, 12, 0, tzinfo=UTC)
@@ -164,3 +167,16 @@ def test_counters_of_another_day_are_not_said_to_be_of_the_run(tmp_path: Path) -
     path = nmon_file(tmp_path)
     path.write_text(path.read_text().replace("01-MAR-2024", "07-APR-2024"))
     assert "no clock that meets theirs" in answers(tmp_path)["busy"].how
+
+
+def test_counters_may_be_named_beside_the_log(tmp_path: Path) -> None:
+    log_of_ten_minutes(tmp_path)
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    counters = nmon_file(other)
+    given = open_report([tmp_path / "train.log", counters], Options())
+    assert "The cores were 35 % busy" in given.text()
+    with pytest.raises(UserError, match="not what it trained"):
+        open_report([counters], Options())
+    with pytest.raises(UserError, match="not clear during which run"):
+        open_report([tmp_path / "train.log", tmp_path / "train.log", counters], Options())

@@ -1,6 +1,6 @@
 """Finding out which tool wrote a log, and reading it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -10,7 +10,8 @@ from paceline.record.schema import RunDirectory
 from paceline.report.facts.facts import Facts, Options
 from paceline.report.foreign import formats, tensorboard
 from paceline.report.foreign.as_facts import as_facts
-from paceline.report.foreign.counters.beside import counters_in
+from paceline.report.foreign.counters.beside import counters_in, counters_of
+from paceline.report.foreign.counters.beside import reader_of as reader_of_counters
 from paceline.report.foreign.event_files import is_event_file
 from paceline.report.foreign.failures import read_failed_start
 from paceline.report.foreign.joining import Gathering, beside, one_run
@@ -41,8 +42,21 @@ def is_foreign(path: Path) -> bool:
     return path.is_file()
 
 
-def read_log(path: Path, options: Options | None = None) -> Facts:
-    return as_facts(read_foreign(path), options or Options())
+def read_log(path: Path, options: Options | None = None, watched: Sequence[Path] = ()) -> Facts:
+    """`watched` are records of tools that watched the machines meanwhile."""
+    if not watched and is_counters(path):
+        raise UserError(
+            f"{path} says how busy a machine was, not what it trained",
+            f"give it with the log: paceline report LOG {path}",
+        )
+    run = read_foreign(path)
+    for file in watched:
+        run.counters += counters_of(file)
+    return as_facts(run, options or Options())
+
+
+def is_counters(path: Path) -> bool:
+    return path.is_file() and not is_event_file(path) and reader_of_counters(path) is not None
 
 
 def read_foreign(path: Path) -> ForeignRun:
