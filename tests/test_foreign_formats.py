@@ -243,3 +243,17 @@ def test_a_mean_without_single_times_is_not_called_a_median(tmp_path: Path) -> N
     run = read_text(tmp_path, HF)
     step = next(one for one in answers_of(run) if one.key == "step")
     assert step.sentence == "0.40 s, the mean over 300 steps. That is 74.97 samples a second."
+
+
+def test_a_slow_first_step_counts_once_and_not_in_every_running_mean(tmp_path: Path) -> None:
+    """Six steps of 1 s, the first of 7 s with 6 s of waiting: 6 of 12 s, whatever lines show."""
+    lines = [
+        f"Epoch: [0]  [{n}/6]  eta: 0:00:06  lr: 0.1  loss: 2.0 (2.0)  "
+        f"time: {(7 + n) / (n + 1):.4f}  data: {6 / (n + 1):.4f}  max mem: 9"
+        for n in range(6)
+    ]
+    run = read_text(
+        tmp_path, "\n".join([*lines, "Epoch: [0] Total time: 0:00:12 (2.0 s / it)", ""])
+    )
+    assert run.step_times.total_seconds == pytest.approx(12.0)
+    assert run.step_times.input_share == pytest.approx(0.5)
