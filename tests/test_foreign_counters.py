@@ -54,6 +54,7 @@ def test_gpu_utilisation_while_it_trained_answers_how_busy_it_was(tmp_path: Path
     assert "every 5.00 s" in busy.how
     assert "while it trained" in busy.how
     assert not busy.missing
+    assert "85 %" in open_report([tmp_path], Options()).html()
 
 
 def test_dmon_and_the_table_in_a_loop_are_read(tmp_path: Path) -> None:
