@@ -193,6 +193,7 @@ class Supervisor:
         _, alive = psutil.wait_procs(workers, timeout=3)
         for process in alive:
             process.kill()
+        self._program.end_round()
 
     def is_training(self) -> bool:
         return self._agent is not None and self._agent.poll() is None
