@@ -64,7 +64,7 @@ FAULTS = [
     ),
     Fault(
         "mismatched collectives",
-        r"hang: the processes are in different collectives: rank 0 on node0 in all_reduce number "
+        r"hang: the processes are in different collectives: rank 0 on node0 in all_\w+ number "
         r"(\d+) of .*; rank 1 on node1 in broadcast number \1 of \[\[7\]\]",
         ("--trouble", "mismatch"),
     ),
