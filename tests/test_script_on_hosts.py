@@ -184,6 +184,7 @@ def test_what_is_lost_counts_from_the_scripts_own_last_save(tmp_path: Path) -> N
             "starts the processes of a script itself",
         ),
         (["--hosts", "h.yaml", "--python", "x", "t.py"], "the hosts file says which Python"),
+        (["--restarts", "2", "t.py"], "--restarts is for hosts"),
         (["--hosts", "h.yaml", "--restarts", "-1", "t.py"], "not a number from 0 on"),
     ],
 )

@@ -1,5 +1,6 @@
 """`paceline run --hosts`: from a script on this machine to a run that is collected from hosts."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -61,9 +62,10 @@ def test_a_script_is_sent_compared_run_and_its_run_collected(
     assert not run.path.exists()
 
     (project / "weights.bin").write_bytes(bytes(21_000_000))
-    done = paceline(project, "run", "--push", *words)
+    done = paceline(project, "run", "--push", "--json", "-", *words)
     assert done.returncode == 0, done.stdout + done.stderr
-    said = done.stdout + done.stderr
+    assert json.loads(done.stdout), "standard output has the report alone"
+    said = done.stderr
     assert "left out: weights.bin (21.0 MB); copy it to the hosts yourself" in said
     assert "[node0 rank 0] step 9" in said and "[node1 rank 1] step 9" in said
     assert "collected from node0, node1" in said

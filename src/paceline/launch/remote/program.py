@@ -166,6 +166,7 @@ class Training:
 
     def start_fields(self, _host: Host) -> Message:
         return {
+            **self.hello_fields(),
             "recipe": config.to_yaml(config.dump(self.job.recipe)),
             "project": as_question(self.job.recipe.workload),
             "variables": exact_environment(self.job.recipe.deterministic),
