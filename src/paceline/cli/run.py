@@ -6,7 +6,12 @@ import sys
 from pathlib import Path
 
 from paceline.arguments import Verbs, count, say
-from paceline.cli.run_hosts import add_host_options, run_detached, run_script_on_hosts
+from paceline.cli.run_hosts import (
+    add_host_options,
+    refuse_unfit_options,
+    run_detached,
+    run_script_on_hosts,
+)
 
 _ABOUT = (
     "Run a training script with no line changed, and see where its time went. Options of Paceline "
@@ -59,8 +64,9 @@ def run_script_verb(arguments: argparse.Namespace) -> int:
     from paceline.terminal import outlive_terminal
 
     outlive_terminal()
+    refuse_unfit_options(arguments)
     if arguments.hosts is not None:
-        return run_script_on_hosts(arguments)
+        return run_script_on_hosts(arguments, _write_json)
     node = find_node(os.environ) if "LOCAL_RANK" not in os.environ else None
     python = script_python(arguments.python)
     command = script_command(arguments.command, arguments.is_whole, arguments.procs, python, node)
