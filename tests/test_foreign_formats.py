@@ -9,7 +9,7 @@ import pytest
 from paceline.errors import UserError
 from paceline.report.facts.facts import Options
 from paceline.report.foreign import ForeignRun, read_foreign
-from paceline.report.foreign.formats import TEXT_FORMATS
+from paceline.report.foreign.reading.formats import TEXT_FORMATS
 from paceline.report.report import open_report
 from tests.foreign_logs import FAIRSEQ, HF, JOEY, MMDET, NANOGPT, SHAPES, TITAN, Shape
 from tests.log_answers import answers_of

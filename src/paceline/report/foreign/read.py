@@ -8,7 +8,7 @@ from pathlib import Path
 from paceline.errors import UserError
 from paceline.record.schema import RunDirectory
 from paceline.report.facts.facts import Facts, Options
-from paceline.report.foreign import formats, tensorboard
+from paceline.report.foreign import tensorboard
 from paceline.report.foreign.as_facts import as_facts
 from paceline.report.foreign.counters.beside import counters_in, counters_of
 from paceline.report.foreign.counters.beside import reader_of as reader_of_counters
@@ -16,6 +16,7 @@ from paceline.report.foreign.event_files import is_event_file
 from paceline.report.foreign.failures import read_failed_start
 from paceline.report.foreign.joining import Gathering, beside, is_named_after_rank, one_run
 from paceline.report.foreign.longest import is_much, last_step_of_text, longest
+from paceline.report.foreign.reading import formats
 from paceline.report.foreign.run import ForeignRun
 from paceline.report.foreign.text_lines import looks_like_text, text_lines
 
