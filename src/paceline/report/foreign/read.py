@@ -15,8 +15,8 @@ from paceline.report.foreign.counters.beside import reader_of as reader_of_count
 from paceline.report.foreign.event_files import is_event_file
 from paceline.report.foreign.failures import read_failed_start
 from paceline.report.foreign.joining import Gathering, beside, is_named_after_rank, one_run
-from paceline.report.foreign.longest import is_much, last_step_of_text, longest
 from paceline.report.foreign.reading import formats
+from paceline.report.foreign.reading.longest import is_much, last_step_of_text, longest
 from paceline.report.foreign.run import ForeignRun
 from paceline.report.foreign.text_lines import looks_like_text, text_lines
 

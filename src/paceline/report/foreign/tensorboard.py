@@ -11,7 +11,7 @@ from statistics import median
 
 from paceline.record.schema import RunDirectory
 from paceline.report.foreign.event_files import Scalar, Start, read_scalars
-from paceline.report.foreign.longest import is_much, last_step_of_events, longest
+from paceline.report.foreign.reading.longest import is_much, last_step_of_events, longest
 from paceline.report.foreign.run import Curve, ForeignRun, Points, StepTimes
 from paceline.report.foreign.tags import Kind, Meaning, by_importance, meaning_of
 
