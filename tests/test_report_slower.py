@@ -8,7 +8,15 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.report.own.run import read_run
-from paceline.report.slower import FAILED, PASSED, SlowerCheck, check_slower, parse_share, step_mean
+from paceline.report.slower import (
+    FAILED,
+    PASSED,
+    SlowerCheck,
+    check_slower,
+    paired_error,
+    parse_share,
+    step_mean,
+)
 from tests.conftest import CommandLine
 from tests.noisy_runs import USUAL, noisy_run
 from tests.stored_runs import StoredRun
@@ -83,6 +91,15 @@ def test_an_outlier_of_a_minute_changes_nothing_and_slow_steps_that_are_many_cou
     assert step_mean(steps).seconds == pytest.approx(0.1)
     steps[::5] = 0.15
     assert step_mean(steps).seconds == pytest.approx(0.11, rel=0.01)
+
+
+def test_batches_of_different_length_are_no_noise_between_runs_that_train_on_the_same() -> None:
+    random = np.random.default_rng(5)
+    lengths = random.uniform(0.1, 0.4, 200)
+    before, after = (lengths * random.gamma(280, 1 / 280, 200) for _ in range(2))
+    paired = paired_error(before, after)
+    assert paired is not None and paired < step_mean(before).error / 2
+    assert paired_error(before, random.permutation(after)) is None
 
 
 @pytest.mark.parametrize(("text", "share"), [("5%", 0.05), ("5 %", 0.05), ("0.05", 0.05)])

@@ -37,6 +37,8 @@ _NUM_ERRORS = 3.5
 """Standard errors to either side. In simulations of 1,000 pairs of 600 steps (noise of 6 %, a
 wandering machine, 1 % of steps up to 12 times as long) none of the same failed, and 3 of those that
 were slower by exactly the limit passed."""
+_ALIKE = 0.3
+"""Correlation of the steps of two runs from which on they are compared step by step."""
 _OTHER_LOAD = 0.15
 _STEP_PHASES = tuple(phase for phase in LOOP if phase != CHECKPOINT)
 
@@ -85,9 +87,10 @@ def parse_share(text: str) -> float:
 def check_slower(base: Facts, now: Facts, limit: float) -> SlowerCheck:
     refuse_incomparable(base, now)
     scale = _units_per_step(base) / _units_per_step(now)
-    means = step_mean(_timings(base)), step_mean(_timings(now))
+    timings = _timings(base), _timings(now)
+    means = step_mean(timings[0]), step_mean(timings[1])
     ratio = scale * means[1].seconds / means[0].seconds
-    error = _NUM_ERRORS * math.hypot(means[0].error, means[1].error)
+    error = _NUM_ERRORS * (paired_error(*timings) or math.hypot(means[0].error, means[1].error))
     low, high = ratio * (1 - error) - 1, ratio * (1 + error) - 1
     outcome = decide(low, high, limit)
     spoilt = _spoilt(base, now) if outcome == FAILED else ""
@@ -140,13 +143,35 @@ def refuse_incomparable(base: Facts, now: Facts) -> None:
 
 
 def step_mean(timings: NDArray[np.float64]) -> StepMean:
-    """After the warm-up: the first steps compile, fill caches and find the number of loaders."""
-    kept = timings[min(int(_WARM_UP_SHARE * len(timings)), _MOST_WARM_UP) :]
-    usual = kept <= np.quantile(kept, 1 - _LEFT_OUT)
-    capped = np.minimum(kept, _MOST_OF_MEDIAN * np.median(kept))
+    capped, usual = _usual_steps(timings)
     mean = float(capped[usual].mean())
     errors = [_error(capped, usual, count) for count in _PARTS]
-    return StepMean(mean, math.hypot(max(errors) / mean, _RUN_ERROR), len(kept))
+    return StepMean(mean, math.hypot(max(errors) / mean, _RUN_ERROR), len(capped))
+
+
+def paired_error(before: NDArray[np.float64], after: NDArray[np.float64]) -> float | None:
+    """Of the ratio, where the same step is long in both: batches of text differ in length, which is
+    no noise between two runs that train on the same ones. None where steps are not alike."""
+    if len(before) != len(after):
+        return None
+    (first, usual), (second, also_usual) = _usual_steps(before), _usual_steps(after)
+    both = usual & also_usual
+    if np.std(first[both]) == 0 or np.std(second[both]) == 0:
+        return None
+    if np.corrcoef(first[both], second[both])[0, 1] < _ALIKE:
+        return None
+    left = second / second[both].mean() - first / first[both].mean()
+    errors = [_error(left, both, count) for count in _PARTS]
+    return math.hypot(max(errors), math.sqrt(2) * _RUN_ERROR)
+
+
+def _usual_steps(
+    timings: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """After the warm-up, in which steps compile, fill caches and find the number of loaders."""
+    kept = timings[min(int(_WARM_UP_SHARE * len(timings)), _MOST_WARM_UP) :]
+    usual: NDArray[np.bool_] = kept <= np.quantile(kept, 1 - _LEFT_OUT)
+    return np.minimum(kept, _MOST_OF_MEDIAN * np.median(kept)), usual
 
 
 def _error(values: NDArray[np.float64], usual: NDArray[np.bool_], num_parts: int) -> float:

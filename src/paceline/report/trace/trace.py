@@ -23,7 +23,7 @@ from paceline.report.trace.layout import Mark, Slice, marks_of, slices_of_rank
 from paceline.report.trace.lines import Keys, RankLines, choose_lines, read_lines
 from paceline.terminal import printable
 
-MOST_EVENTS = 200_000
+MOST_EVENTS = 150_000
 """About 110 bytes each; viewers in browsers stay quick up to a few hundred thousand."""
 _EVENTS_BESIDE_STEPS = 13
 """Of one line: phases, the phases of its slowest step, what was not drawn before it."""
