@@ -4,10 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+ENGINES := .venv-engines
 BENCH_READY := $(VENV)/.ready-bench
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-cluster check bench clean
+.PHONY: demo test test-gpu test-cluster test-engines check bench clean
 
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -23,11 +24,25 @@ demo: $(READY)
 	@$(BIN)/python -m paceline.tasks.nmt.demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not cluster" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not cluster and not engines" -n 2 --dist loadfile
+
+test-gpu: $(READY)
+	PACELINE_TEST_GPU=1 $(BIN)/python -m pytest -m gpu tests/gpu
 
 test-cluster: $(READY)
 	@tools/cluster-packages
 	$(BIN)/python -m pytest -m cluster
+
+# Job files and cloud calls against the engines' own schemas, in an environment without torch.
+$(ENGINES)/.ready: tests/engines/requirements.txt
+	@test -x $(ENGINES)/bin/python || $(PYTHON) -m venv $(ENGINES)
+	@echo "installing the engines' schemas into $(ENGINES)"
+	@$(ENGINES)/bin/python -m pip install --quiet --no-deps --requirement $<
+	@touch $@
+
+test-engines: $(ENGINES)/.ready
+	PYTHONPATH=src $(ENGINES)/bin/python -m pytest --confcutdir=tests/engines \
+		-o filterwarnings=default -m engines tests/engines
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -47,4 +62,4 @@ bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks.start
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info
+	rm -rf $(VENV) $(ENGINES) build dist src/*.egg-info

@@ -5,7 +5,8 @@
 
 The run directory is made up, in the format of `record/schema.py`: one line per 10 steps and rank,
 probes of every host, scores, checkpoints, and a restart in the middle. The report must open in
-under 3 s and 500 MB; on a busy machine look at the processor seconds.
+under 3 s and 500 MB, and its trace be written in 5 s and at most 50 MB; on a busy machine look at
+the processor seconds.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from paceline.config import dump, to_yaml
 from paceline.record.schema import RunDirectory
 
 MOST_SECONDS, MOST_BYTES = 3.0, 500e6
+MOST_TRACE_SECONDS, MOST_TRACE_BYTES = 5.0, 50e6
 BEGIN = 1_750_000_000.0
 STEP_SECONDS, START_UP_SECONDS, PROBE_SECONDS = 0.5, 40.0, 5.0
 LINE_STEPS = 10
@@ -94,16 +96,16 @@ def launcher_events(size: Size) -> Iterator[Event]:
 
 
 def rank_events(rank: int, size: Size) -> Iterator[Event]:
-    random = np.random.default_rng(rank)
+    random, shared = np.random.default_rng(1000 + rank), np.random.default_rng(0)
     for attempt, first, last, began in size.attempts():
         yield begin_event(rank, size, attempt, first, began + START_UP_SECONDS)
         now = began + START_UP_SECONDS
         for step in range(first + LINE_STEPS, last + 1, LINE_STEPS):
-            event = steps_event(random, attempt, step)
+            event = steps_event(random, shared, attempt, step)
             if rank == 0:
                 event |= of_every_step(random)
             now += event["seconds"]
-            yield {**event, "time": round(now, 6)}
+            yield {**event, "time": round(now + clock_ahead(rank, size), 6)}
             if rank == 0 and step % EVALUATE_STEPS == 0:
                 yield from evaluation(attempt, step, now)
         if attempt == 2:
@@ -116,6 +118,11 @@ def rank_events(rank: int, size: Size) -> Iterator[Event]:
                 "reason": "finished",
                 "phases": {"unexplained": 0.1},
             }
+
+
+def clock_ahead(rank: int, size: Size) -> float:
+    """Seconds; the clock of every host but the first is wrong."""
+    return 1.25 * (rank * size.num_hosts // size.num_ranks)
 
 
 def begin_event(rank: int, size: Size, attempt: int, step: int, now: float) -> Event:
@@ -143,8 +150,11 @@ def begin_event(rank: int, size: Size, attempt: int, step: int, now: float) -> E
     }
 
 
-def steps_event(random: np.random.Generator, attempt: int, step: int) -> Event:
-    each = STEP_SECONDS * random.gamma(100, 0.01, LINE_STEPS)
+def steps_event(
+    random: np.random.Generator, shared: np.random.Generator, attempt: int, step: int
+) -> Event:
+    """Ranks wait for each other after every step, so their steps are equally long."""
+    each = STEP_SECONDS * shared.gamma(100, 0.01, LINE_STEPS)
     seconds = float(each.sum())
     slowest = int(each.argmax())
     phases = {name: round(seconds * share, 6) for name, share in SHARES.items()}
@@ -304,7 +314,19 @@ def show(run: Path, rounds: int) -> int:
             f"{cpu_seconds:5.2f} processor seconds, {peak / 1e6:4.0f} MB at most"
         )
     print(f"{'within' if is_within else 'OVER'} {MOST_SECONDS:g} s and {MOST_BYTES / 1e6:g} MB")
-    return 0 if is_within else 1
+    return 0 if show_trace(run, rounds) and is_within else 1
+
+
+def show_trace(run: Path, rounds: int) -> bool:
+    file = run.parent / "trace.json"
+    taken = [measure(run, "--trace", str(file)) for _ in range(rounds)]
+    cpu_seconds, num_bytes = min(one.cpu_seconds for one in taken), file.stat().st_size
+    print(
+        f"report --trace   {min(one.seconds for one in taken):6.2f} s (best of {rounds}), "
+        f"{cpu_seconds:5.2f} processor seconds, {max(one.peak_bytes for one in taken) / 1e6:4.0f} "
+        f"MB at most, a file of {num_bytes / 1e6:.0f} MB"
+    )
+    return cpu_seconds < MOST_TRACE_SECONDS and num_bytes < MOST_TRACE_BYTES
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from statistics import median
 
 from paceline.machine.cores import num_cores
-from paceline.machine.tuning import speed_environment
+from paceline.machine.load import cores_are_busy
+from paceline.machine.tuning import SPIN_ON_IDLE_CORES, speed_environment
 
 DEFAULT = "OpenMP's default: spin for long"
 _HOW_TO_WAIT = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
@@ -30,15 +31,15 @@ def ways(num_threads: int) -> dict[str, dict[str, str]]:
     """Environment of a worker by the name of a way to wait."""
     own = speed_environment(1)
     plain = {name: value for name, value in own.items() if name not in _HOW_TO_WAIT}
+    plain["OMP_NUM_THREADS"] = str(num_threads)
     return {
-        DEFAULT: {**plain, "OMP_NUM_THREADS": str(num_threads)},
-        "Paceline's": {**own, "OMP_NUM_THREADS": str(num_threads)},
-        "never spin": {
+        DEFAULT: plain,
+        "Paceline's": own,
+        "Paceline's, if the cores were idle at its start": {
             **plain,
-            "OMP_NUM_THREADS": str(num_threads),
-            "OMP_WAIT_POLICY": "PASSIVE",
-            "GOMP_SPINCOUNT": "0",
+            "GOMP_SPINCOUNT": SPIN_ON_IDLE_CORES,
         },
+        "never spin": {**plain, "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"},
         "one thread": {**plain, "OMP_NUM_THREADS": "1"},
     }
 
@@ -96,9 +97,10 @@ def measure(environment: dict[str, str], seconds: float) -> tuple[float, float]:
 
 
 def compare(title: str, num_busy: int, num_rounds: int, seconds: float) -> None:
-    chosen = ways(num_cores())
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in chosen}
     with others(num_busy):
+        cores_are_busy.cache_clear()
+        chosen = ways(num_cores())
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in chosen}
         for _ in range(num_rounds):
             for name, environment in chosen.items():
                 found[name].append(measure(environment, seconds))

@@ -17,7 +17,11 @@ from paceline.tasks.cifar10 import standin as drawing
 Result = subprocess.CompletedProcess[str]
 
 # Tests are about processors: on a machine with GPUs they would have as many processes as devices.
-os.environ["CUDA_VISIBLE_DEVICES"] = ""
+# `make test-gpu` asks for them.
+if "PACELINE_TEST_GPU" not in os.environ:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+# Importing the observer's parts must not observe the tests themselves.
+os.environ["PACELINE_OBSERVE"] = "off"
 
 
 @pytest.fixture(scope="session")

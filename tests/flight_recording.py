@@ -1,12 +1,11 @@
 """A process of two whose collective is queued and never joined: `... STORE RANK PULSE_DIRECTORY`.
 
-Rank 0 queues an all-reduce and waits in a read, as the host of a CUDA device does; rank 1 is busy
+Rank 0 queues an all-reduce and waits, as the host of a CUDA device does; rank 1 is busy
 with something else. Both write what a supervisor would see.
 """
 
 import sys
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,21 +14,19 @@ import torch.distributed as dist
 
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE
-from paceline.train.measure.device_clock import read_numbers
+from paceline.train.measure.device_clock import wait_for_device
 from paceline.train.watchdog import Pulse
 
 
-class LateNumbers(list[torch.Tensor]):
-    """A read that takes as long as the file is not there."""
+class LateEvent:
+    """It takes as long as the file is not there."""
 
     def __init__(self, until: Path) -> None:
-        super().__init__([torch.zeros(())])
         self._until = until
 
-    def __iter__(self) -> Iterator[torch.Tensor]:
+    def synchronize(self) -> None:
         while not self._until.exists():
             time.sleep(0.05)
-        return super().__iter__()
 
 
 def main() -> None:
@@ -50,7 +47,7 @@ def main() -> None:
     if rank == 0:
         queued = dist.all_reduce(values, async_op=True)
         with clock.more_of(COMPUTE):
-            read_numbers(LateNumbers(over))
+            wait_for_device(LateEvent(over))
     else:
         with clock.more_of(COMPUTE):
             while not over.exists():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from paceline.tasks.batch_values import find_difference, num_bytes, to_device
+from paceline.tasks.batch_values import find_difference, num_bytes, stage, to_device
 from paceline.tasks.stream import samples_of
 
 CPU = torch.device("cpu")
@@ -43,6 +43,25 @@ def test_arrays_that_torch_would_not_take_are_copied() -> None:
     moved = to_device([fixed, np.arange(4)[::-1], np.array(["a"])], CPU)
     assert moved[0].tolist() == [0, 1, 2, 3] and moved[1].tolist() == [3, 2, 1, 0]
     assert isinstance(moved[2], np.ndarray)
+
+
+def test_a_staged_batch_is_one_piece_of_memory_and_the_same_batch() -> None:
+    channels_last = torch.arange(24.0).view(2, 2, 2, 3).permute(0, 3, 1, 2)
+    batch = {
+        "pictures": channels_last,
+        "every other": np.arange(10)[::2],
+        "flags": np.array([True, False, True]),
+        "texts": Text(np.arange(3, dtype=np.int16)),
+        "empty": np.zeros((0, 4)),
+    }
+    staged = stage(batch, CPU)
+    arrived = staged.arrive(CPU)
+    assert find_difference(arrived, to_device(batch, CPU)) is None
+    assert arrived["pictures"].stride() == channels_last.stride()
+    start, size = staged.memory.data_ptr(), staged.memory.nbytes
+    tensors = [arrived["pictures"], arrived["flags"], arrived["texts"].tokens]
+    assert all(start <= tensor.data_ptr() < start + size for tensor in tensors)
+    assert to_device(batch, torch.device("meta"))["pictures"].stride() == channels_last.stride()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from paceline.errors import UserError
 from paceline.launch.agent import first_cause
 from paceline.launch.failures import Failure, is_second_hand, root_cause
 from paceline.launch.hang import RankState, find_hang
+from paceline.machine.tuning import speed_environment
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE, EVALUATE
 from paceline.train.guard import naming_lack_of_memory
@@ -161,7 +163,8 @@ def test_the_flight_recorder_names_the_collective_of_a_process_that_waits_in_a_r
                 str(tmp_path / "store"),
                 rank,
                 tmp_path,
-            ]
+            ],
+            env={**os.environ, **speed_environment(2)},
         )
         for rank in ("0", "1")
     ]

@@ -1,6 +1,6 @@
 """Times of a CUDA device, against a stand-in whose answers are known, and what they lead to."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,8 +21,13 @@ from paceline.task_finder import find_task
 from paceline.tasks.contract import Task
 from paceline.train.attempt import Attempt
 from paceline.train.input import Input
-from paceline.train.measure import device_clock
-from paceline.train.measure.device_clock import DeviceMarks, DeviceStep, total_phases
+from paceline.train.measure.device_clock import (
+    DeviceMarks,
+    DeviceStep,
+    UnreadNumbers,
+    steps_ahead,
+    total_phases,
+)
 from paceline.train.measure.probes import find_place
 from paceline.train.measure.recorder import Recorder, SettledPhases
 from paceline.train.state import Progress
@@ -31,7 +36,7 @@ from paceline.world import World, settle_this_process
 from tests.stored_runs import StoredRun
 from tests.test_input import SlowReading
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+CPU, CUDA, META = torch.device("cpu"), torch.device("cuda"), torch.device("meta")
 
 
 @dataclass
@@ -88,14 +93,14 @@ def test_a_host_that_runs_far_ahead_does_not_blur_the_steps_of_the_device() -> N
     for step in range(10):
         device.now += 0.001  # a millisecond to queue what takes the device a fifth of a second
         queue_step(device, marks, compute=0.9 if step == 6 else 0.15, network=0.04)
-    steps = marks.take_steps()
+    steps = marks.take_steps().read()
     usual, slow = pytest.approx(0.2), pytest.approx(0.95)
     assert [step.seconds for step in steps[1:]] == [slow if n == 6 else usual for n in range(1, 10)]
     assert steps[0].seconds == pytest.approx(0.201)  # the device had to wait for its first work
     assert steps[6].phases == pytest.approx({"compute": 0.9, "network": 0.04, "optimizer": 0.01})
     assert sum(step.seconds for step in steps) == pytest.approx(device.now), "they add up"
     assert total_phases(steps)["compute"] == pytest.approx(9 * 0.15 + 0.9)
-    assert marks.take_steps() == []
+    assert marks.take_steps().read() == []
 
 
 def test_a_device_that_waits_for_its_host_waited_for_input_as_far_as_the_host_did() -> None:
@@ -105,7 +110,7 @@ def test_a_device_that_waits_for_its_host_waited_for_input_as_far_as_the_host_di
     for _ in range(3):
         device.now = max(device.now, device.free_at) + 0.3  # the host reads when the device is idle
         queue_step(device, marks, compute=0.1, network=0.0)
-    step = marks.take_steps()[-1]
+    step = marks.take_steps().read()[-1]
     assert step.seconds == pytest.approx(0.41)
     beside = step.beside({"input": 0.25, "compute": 0.001})
     assert beside["input"] == pytest.approx(0.25)
@@ -122,7 +127,26 @@ def test_what_comes_between_steps_belongs_to_none() -> None:
     device.now = device.free_at + 60.0  # an evaluation
     marks.restart()
     queue_step(device, marks, compute=0.1, network=0.0)
-    assert [step.seconds for step in marks.take_steps()] == pytest.approx([0.11, 0.11])
+    assert [step.seconds for step in marks.take_steps().read()] == pytest.approx([0.11, 0.11])
+
+
+def test_a_host_is_held_back_when_its_device_is_many_steps_behind() -> None:
+    device = StandInDevice()
+    marks = device.marks()
+    marks.most_ahead = 3
+    for step in range(1, 11):
+        marks.limit_lead()
+        queue_step(device, marks, compute=0.15, network=0.04)
+        num_done = int(device.now / 0.2 + 1e-6)
+        assert step - num_done <= 4, "three steps are queued, and this one"
+        assert step <= 4 or device.free_at - device.now > 0.6, "the device never runs dry"
+
+
+def test_how_far_a_host_may_run_ahead_depends_on_what_its_batches_take() -> None:
+    assert steps_ahead(100_000) == 32
+    assert steps_ahead(38_000_000) == 7
+    assert steps_ahead(10**9) == 2
+    assert steps_ahead(0) == 32
 
 
 def test_on_a_processor_nothing_is_marked() -> None:
@@ -130,7 +154,7 @@ def test_on_a_processor_nothing_is_marked() -> None:
     marks.restart()
     marks.mark("begin")
     marks.end_step()
-    assert marks.take_steps() == []
+    assert marks.take_steps().read() == []
 
 
 # ---- the record
@@ -143,8 +167,10 @@ def written(folder: Path, device_steps: list[DeviceStep]) -> dict[str, Any]:
     recorder.begin(0, 0, 0.0, {})
     for step in range(1, 11):
         recorder.add_step(step, 0.1, StepResult(torch.tensor(2.0), None, 32))
-    assert [loss for _, _, loss in recorder.read_losses()] == [2.0] * 10
-    recorder.write_steps(10, 0.1, Measures(device_steps=device_steps))
+    recorder.close_interval(0.1, Measures())
+    read = recorder.read_interval(wait=False)
+    assert read is not None and read.losses == [2.0] * 10
+    recorder.write_steps(10, replace(read, device_steps=device_steps))
     recorder.end(10, "finished")
     (event,) = [e for e in read_events(run.rank_events(0)) if e["kind"] == "steps"]
     return event
@@ -157,6 +183,33 @@ def test_step_times_and_the_slowest_step_are_the_devices(tmp_path: Path) -> None
     assert event["step_seconds"] == [0.2] * 6 + [0.95] + [0.2] * 3
     assert event["slowest_step"]["step"] == 7
     assert event["slowest_step"]["phases"] == pytest.approx(slow.phases, abs=1e-6)
+
+
+def test_losses_of_a_device_are_read_when_the_next_interval_is_queued(tmp_path: Path) -> None:
+    device = StandInDevice()
+    marks = device.marks()
+    run = RunDirectory(tmp_path / "run")
+    recorder = Recorder(run, LogSettings(every_steps=2), World(0, 1, META), "image", {})
+    recorder.begin(0, 0, 0.0, {})
+    marks.restart()
+    written = []
+    for step in range(1, 7):
+        queue_step(device, marks, compute=0.15, network=0.04)
+        recorder.add_step(step, 0.1, StepResult(torch.tensor(float(step)), None, 32))
+        is_last = step == 6
+        if recorder.ends_interval(step):
+            recorder.close_interval(step / 10, Measures(steps=marks.take_steps()))
+            while (read := recorder.read_interval(wait=is_last)) is not None:
+                recorder.write_steps(6, read)
+                written.append((step, [loss for _, _, loss in read.steps()]))
+                done = sum(len(losses) for _, losses in written)
+                assert device.now == pytest.approx(0.2 * done), "waited for no more than these"
+    recorder.end(6, "finished")
+    assert written == [(4, [1.0, 2.0]), (6, [3.0, 4.0]), (6, [5.0, 6.0])]
+    events = [e for e in read_events(run.rank_events(0)) if e["kind"] == "steps"]
+    assert [event["step"] for event in events] == [2, 4, 6]
+    assert [event["epochs"] for event in events] == [0.2, 0.4, 0.6]
+    assert [event["step_seconds"] for event in events] == [[0.2, 0.2]] * 3
 
 
 def test_without_a_device_the_hosts_clock_is_right(tmp_path: Path) -> None:
@@ -176,11 +229,12 @@ def test_the_read_that_waits_for_the_device_is_booked_to_a_phase(
     attempt = Attempt(loaded, RunDirectory(tmp_path / "run"), task, World(0, 1, CPU))
     phases: list[str] = []
 
-    def read(scalars: Any) -> list[float]:
+    def read(numbers: UnreadNumbers) -> list[float]:
         phases.append(attempt.recorder.clock.now[0])
-        return device_clock.read_numbers(scalars)
+        return really_read(numbers)
 
-    monkeypatch.setattr("paceline.train.measure.recorder.read_numbers", read)
+    really_read = UnreadNumbers.read
+    monkeypatch.setattr(UnreadNumbers, "read", read)
     assert attempt.live(WorkerOrder(), lambda: False) == "finished"
     assert phases == ["compute"]
 

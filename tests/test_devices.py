@@ -1,16 +1,21 @@
 """How many processes a host starts, and which device is whose. What the driver says is played."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from paceline.errors import UserError
+from paceline.machine import amd, devices
 from paceline.machine.devices import (
     choose_index,
     choose_processes,
     num_visible_devices,
     refuse_shared_device,
 )
+from paceline.machine.torch_builds import without_kernels
+from paceline.world import choose_device
 from tests.conftest import CommandLine
 
 MIG = "\n".join(
@@ -164,3 +169,91 @@ def test_two_processes_on_one_device_are_refused_by_its_name() -> None:
     refuse_shared_device(["GPU-a", "GPU-b"])
     with pytest.raises(UserError, match="processes 0, 2 would share one CUDA device, GPU-a"):
         refuse_shared_device(["GPU-a", "GPU-b", "GPU-a"])
+
+
+# ---- AMD and Apple: what the kernel and torch's files say is played
+
+
+def play_kfd(folder: Path, kinds: str) -> Path:
+    """Nodes as the kernel lists them: 'c' is a processor, 'g' a GPU."""
+    for number, kind in enumerate(kinds):
+        node = folder / "nodes" / str(number)
+        node.mkdir(parents=True)
+        facts = {"cpu_cores_count": 8 * (kind == "c"), "simd_count": 416 * (kind == "g")}
+        facts |= {"unique_id": 0xA0 + number}
+        node.joinpath("properties").write_text("".join(f"{n} {v}\n" for n, v in facts.items()))
+    return folder / "nodes"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "variables", "count"),
+    [
+        ("", {}, 0),
+        ("c", {}, 0),
+        ("cg", {}, 1),
+        ("ccgggggggg", {}, 8),
+        ("ccgggg", {"HIP_VISIBLE_DEVICES": "0,3"}, 2),
+        ("ccgggg", {"CUDA_VISIBLE_DEVICES": "1"}, 1),
+        ("ccgggg", {"HIP_VISIBLE_DEVICES": "0,1,2", "CUDA_VISIBLE_DEVICES": "1"}, 3),
+        ("ccgggg", {"ROCR_VISIBLE_DEVICES": "0,1", "HIP_VISIBLE_DEVICES": "0,1,2"}, 2),
+        ("ccgggg", {"ROCR_VISIBLE_DEVICES": "GPU-a2"}, 1),
+        ("ccgggg", {"HIP_VISIBLE_DEVICES": ""}, 0),
+        ("ccgggg", {"HIP_VISIBLE_DEVICES": "-1"}, 0),
+    ],
+)
+def test_devices_of_amd_count_as_far_as_a_process_may_use_them(
+    tmp_path: Path, kinds: str, variables: dict[str, str], count: int
+) -> None:
+    assert amd.num_visible_devices(variables, play_kfd(tmp_path, kinds)) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cuda: Optional[str] = None\nhip: Optional[str] = '6.4.43484'\n", True),
+        ("hip = '7.0'\n", True),
+        ("cuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n", False),
+    ],
+)
+def test_a_torch_for_amd_is_known_by_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: bool
+) -> None:
+    (tmp_path / "version.py").write_text(text)
+    found = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(devices, "find_spec", lambda _name: found)
+    assert devices.torch_is_for_amd() is expected
+
+
+def test_devices_of_amd_count_only_for_a_torch_that_can_use_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
+    nodes = play_kfd(tmp_path, "cgg")
+    count = amd.num_visible_devices
+    monkeypatch.setattr(amd, "num_visible_devices", lambda variables: count(variables, nodes))
+    assert num_visible_devices({}) == 0, "the torch here is built without ROCm"
+    monkeypatch.setattr(devices, "torch_is_for_amd", lambda: True)
+    assert num_visible_devices({}) == 2
+
+
+@pytest.mark.parametrize(
+    ("device", "answer"),
+    [("mps", "device=auto takes the processor there"), ("rocm", "device=cuda, or auto")],
+)
+def test_other_devices_are_refused_with_what_to_use(
+    paceline: CommandLine, device: str, answer: str
+) -> None:
+    result = paceline(*paceline.training("runs/a", f"device={device}"))
+    assert result.returncode == 2
+    assert answer in result.stderr
+    assert not (paceline.cwd / "runs/a").exists()
+
+
+def test_a_mac_with_a_gpu_trains_on_its_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert choose_device("auto", 0) == torch.device("cpu")
+
+
+def test_a_torch_for_amd_is_not_asked_for_kernels_of_nvidia() -> None:
+    assert without_kernels("Instinct MI300X", (9, 4), ["gfx90a", "gfx942"]) is None
+    assert without_kernels("Tesla V100", (7, 0), ["sm_75"]) is not None

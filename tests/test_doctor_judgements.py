@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from paceline.doctor import files as doctor_files
 from paceline.doctor import hosts as doctor_hosts
 from paceline.doctor import network as doctor_network
 from paceline.doctor.examination import Diagnosis, render, rounds
@@ -127,13 +128,13 @@ def test_a_users_code_must_be_there_and_be_the_same() -> None:
         "b": facts(project={"path": None, "different": []}),
         "c": facts(project={"path": "/p/x", "different": ["task.py"]}),
     }
-    rows = failing(doctor_hosts.judge_project(found))
+    rows = failing(doctor_files.judge_project(found))
     assert rows["b"].found == "the code of your task is not there"
     assert rows["c"].found == "/p/x: other code than here (task.py)"
     assert "hosts push" in rows["b"].remedy
     alike = {name: found["a"] for name in ("a", "b")}
-    assert [row.state for row in doctor_hosts.judge_project(alike)] == ["ok"]
-    assert doctor_hosts.judge_project({"a": facts()}) == []
+    assert [row.state for row in doctor_files.judge_project(alike)] == ["ok"]
+    assert doctor_files.judge_project({"a": facts()}) == []
 
 
 def test_data_without_a_card_must_be_there_and_be_the_same() -> None:

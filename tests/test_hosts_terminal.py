@@ -11,6 +11,7 @@ from paceline.hosts.ssh import Answer, login_failure
 from paceline.launch.claim import Job
 from paceline.launch.remote.fleet import Fleet
 from paceline.launch.remote.link import HostLink
+from paceline.launch.remote.program import Training
 from paceline.recipe import load
 from paceline.record.schema import RunDirectory
 from paceline.terminal import printable
@@ -45,7 +46,7 @@ def test_a_banner_of_ssh_and_an_answer_of_a_host_are_made_visible() -> None:
 def test_output_of_workers_reaches_neither_terminal_nor_log_as_it_is(tmp_path: Path) -> None:
     said: list[str] = []
     job = Job(load("cifar10-tiny", []), RunDirectory(tmp_path), 1, "paceline train cifar10-tiny")
-    fleet = Fleet(job, [HOST], said.append)
+    fleet = Fleet(Training(job), [HOST], said.append)
     fleet.note(fleet.links[0], EVIL)
     assert said[0].startswith("[a] \\u001b]0;owned\\u0007")
     assert "\x1b" not in (tmp_path / "logs" / "a.log").read_text(encoding="utf-8")

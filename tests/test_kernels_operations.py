@@ -12,9 +12,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from paceline.kernels import attention, build, operation, tokens
 from paceline.models.attention import attend
 from paceline.models.norm import take_statistics
-from paceline.models.packing import AttentionPlan, Packing
+from paceline.models.packing import AttentionPlan, PackedPairs, Packing, pack_padded
 from paceline.models.shapes import named_shape
 from paceline.models.transformer import Transformer
+from paceline.tasks.batch_values import to_device
 from paceline.tasks.cifar10.fastnet import FastNet
 from paceline.tasks.cifar10.resnet import CifarResNet
 from paceline.tasks.imagenet.resnet import ImagenetResNet
@@ -180,6 +181,35 @@ def test_a_compiled_network_is_one_graph(name: str, device: str, graphs: Graphs)
     assert graphs.operations() == ({"conv3x3", "norm_activate"} if is_used else set())
 
 
+def text_of(num_sentences: int, length: int, device: str) -> PackedPairs:
+    source, before, after = torch.randint(4, 64, (3, num_sentences, length)).unbind(0)
+    source[0, length // 2 :] = 0
+    packed: PackedPairs = to_device(pack_padded(source, before, after, 0), torch.device(device))
+    return packed
+
+
+def translator(device: str) -> Transformer:
+    rates = dict.fromkeys(("attention_dropout", "relu_dropout", "residual_dropout"), 0.1)
+    return Transformer(named_shape("tiny", 64, **rates)).to(device)
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_compiled_transformer_is_one_graph(device: str, graphs: Graphs) -> None:
+    network = translator(device)
+    network.compile(backend=graphs, fullgraph=True)
+    torch.autograd.backward(network(text_of(4, 11, device)).loss_sum)
+    assert len(graphs.found) == 1
+
+
+def test_on_a_device_one_more_graph_is_for_batches_of_all_other_sizes(graphs: Graphs) -> None:
+    network = translator("meta")
+    network.compile(backend=graphs, fullgraph=True)
+    for num_sentences, length in [(4, 11), (5, 9), (7, 23), (3, 100), (12, 6)]:
+        network(text_of(num_sentences, length, "meta"))
+    assert len(graphs.found) == 2
+
+
 @needs_kernels
 def test_a_compiled_network_has_the_gradients_of_the_plain_one(graphs: Graphs) -> None:
     found = []
@@ -258,7 +288,7 @@ def test_text_under_autocast_has_about_the_same_loss() -> None:
 @needs_kernels
 def test_attention_takes_keys_of_any_layout_of_memory() -> None:
     torch.manual_seed(1)
-    packing = Packing(torch.tensor([[True, True, False], [True, True, True]]))
+    packing = Packing.of(torch.tensor([[True, True, False], [True, True, True]]))
     plan = AttentionPlan(packing, packing, num_heads=2)
     values = torch.randn(192, 5).t()
     assert not attention.can_take(values, None, attention.Extent(2, 3, 3, False))

@@ -59,8 +59,8 @@ def next_log_probs(model: Transformer, source: list[int], ids: list[int]) -> lis
     with torch.no_grad():
         memory, packing = model.encode(torch.tensor([source]))
         prefix = torch.tensor([BOS, *ids])
-        states = model.embed(prefix, torch.arange(len(prefix)))
-        whole = Packing(torch.ones(1, len(prefix), dtype=torch.bool))
+        states = model.embed(prefix, torch.arange(len(prefix)), len(prefix))
+        whole = Packing.of(torch.ones(1, len(prefix), dtype=torch.bool))
         hidden = model.run_decoder(states, whole, memory, packing)[-1]
         log_probs: Tensor = F.log_softmax(model.embedding.weight @ hidden, dim=0)
     log_probs[[0, BOS, *range(model.shape.vocab_size, len(log_probs))]] = float("-inf")

@@ -17,9 +17,15 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.errors import UserError
 from paceline.kernels import build, operation
 from paceline.models.attention import MASKED_SCORE, attend, attend_plainly, mask_as
+from paceline.models.device_attention import attend_on_device
 from paceline.models.dropout import add_dropout, dropout, linear_relu_dropout, relu_dropout
-from paceline.models.loss import LossSums, smoothed_loss, smoothed_loss_plainly
-from paceline.models.packing import AttentionPlan, Packing
+from paceline.models.loss import (
+    LossSums,
+    smoothed_loss,
+    smoothed_loss_on_device,
+    smoothed_loss_plainly,
+)
+from paceline.models.packing import AttentionPlan, Packing, pack_padded, pack_pairs
 from paceline.models.shapes import (
     SIZES,
     TransformerShape,
@@ -146,7 +152,7 @@ def reference_loss(model: Transformer, batch: tuple[Tensor, Tensor, Tensor]) -> 
     reference.load_state_dict(as_torch_names(model), strict=False)
     positions = [torch.arange(ids.numel()) % ids.shape[1] for ids in (source, target_in)]
     embedded = [
-        model.embed(ids.flatten(), places).view(*ids.shape, -1)
+        model.embed(ids.flatten(), places, ids.shape[1]).view(*ids.shape, -1)
         for ids, places in zip((source, target_in), positions, strict=True)
     ]
     mask = torch.nn.Transformer.generate_square_subsequent_mask(target_in.shape[1])
@@ -252,7 +258,7 @@ def test_a_token_does_not_see_what_follows_it() -> None:
 def test_the_fast_attention_is_the_plain_one_with_its_gradients(is_causal: bool) -> None:
     torch.manual_seed(2)
     source, _, target = a_batch()
-    keys, queries = Packing(source != 0), Packing(target != 0)
+    keys, queries = Packing.of(source != 0), Packing.of(target != 0)
     if is_causal:
         keys = queries
     plan = AttentionPlan(queries, keys, num_heads=2, is_causal=is_causal)
@@ -274,10 +280,29 @@ def test_the_fast_attention_is_the_plain_one_with_its_gradients(is_causal: bool)
         torch.testing.assert_close(one, two)
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_attention_of_other_devices_is_the_plain_one_with_its_gradients(is_causal: bool) -> None:
+    torch.manual_seed(2)
+    source, _, target = a_batch()
+    queries = Packing.of(target != 0)
+    keys = queries if is_causal else Packing.of(source != 0)
+    plan = AttentionPlan(queries, keys, num_heads=2, is_causal=is_causal)
+    inputs = [torch.randn(queries.num_tokens, 192 if is_causal else 64, requires_grad=True)]
+    if not is_causal:
+        inputs.append(torch.randn(keys.num_tokens, 128, requires_grad=True))
+    other = None if is_causal else inputs[1]
+    weight = torch.randn(queries.num_tokens, 64)
+    found = []
+    for way in (attend_on_device, attend_plainly):
+        context = way(inputs[0], other, plan, 0.0)
+        found.append([context, *torch.autograd.grad(context, inputs, weight)])
+    torch.testing.assert_close(found[0], found[1])
+
+
 @pytest.mark.usefixtures("both_ways")
 def test_attention_with_dropout_has_the_gradient_of_what_it_computed() -> None:
     torch.manual_seed(3)
-    keys = Packing(a_batch()[0] != 0)
+    keys = Packing.of(a_batch()[0] != 0)
     plan = AttentionPlan(keys, keys, num_heads=2)
     values = torch.randn(len(keys.places), 192, requires_grad=True)
     direction, weight = torch.randn_like(values), torch.randn(len(keys.places), 64)
@@ -295,7 +320,7 @@ def test_attention_with_dropout_has_the_gradient_of_what_it_computed() -> None:
 @pytest.mark.skipif(build.library("tokens") is None, reason="no C compiler here")
 def test_the_number_of_threads_changes_no_bit_of_attention() -> None:
     torch.manual_seed(11)
-    keys = Packing(a_batch()[0] != 0)
+    keys = Packing.of(a_batch()[0] != 0)
     values = torch.randn(len(keys.places), 192, requires_grad=True)
     weight, before, results = torch.randn(len(keys.places), 64), torch.get_num_threads(), []
     for num_threads in (1, 2, 3):
@@ -338,6 +363,43 @@ def test_the_chunked_loss_is_the_plain_one_with_its_gradients(
     (fast, fast_gradients), (plain, plain_gradients) = results
     torch.testing.assert_close(fast, plain)
     torch.testing.assert_close(fast_gradients, plain_gradients)
+
+
+@pytest.mark.parametrize("chunk_tokens", [7, 100])
+def test_the_loss_of_other_devices_is_the_plain_one_with_its_gradients(
+    chunk_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paceline.models.loss.DEVICE_CHUNK_BYTES", 0)
+    monkeypatch.setattr("paceline.models.loss.MIN_CHUNK_TOKENS", chunk_tokens)
+    torch.manual_seed(5)
+    hidden = torch.randn(23, 8, requires_grad=True)
+    weight = torch.randn(40, 8, requires_grad=True)
+    targets = torch.randint(40, (23,))
+    results = []
+    for function in (smoothed_loss_on_device, smoothed_loss_plainly):
+        loss = function(hidden, weight, targets, 0.1).loss_sum
+        results.append((loss, *torch.autograd.grad(loss / 3, (hidden, weight))))
+    torch.testing.assert_close(results[0], results[1])
+    with torch.no_grad():
+        scored = smoothed_loss_on_device(hidden, weight, targets, 0.1)
+        torch.testing.assert_close(scored, smoothed_loss_plainly(hidden, weight, targets, 0.1))
+
+
+def test_packing_from_lengths_is_packing_from_a_padded_batch() -> None:
+    source, target_in, target_out = a_batch()
+    padded_pairs = pack_padded(source, target_in, target_out, 0)
+    rows = [[row[: int((row != 0).sum())].numpy() for row in s] for s in (source, target_out)]
+    before = [row[: len(other)].numpy() for row, other in zip(target_in, rows[1], strict=True)]
+    pairs = pack_pairs(rows[0], before, rows[1])
+    for name in ("ids", "positions", "labels"):
+        assert torch.equal(getattr(pairs, name), getattr(padded_pairs, name)), name
+    for one, other in (
+        (pairs.sources, padded_pairs.sources),
+        (pairs.targets, padded_pairs.targets),
+    ):
+        assert (one.num_sentences, one.length) == (other.num_sentences, other.length)
+        assert torch.equal(one.places, other.places) and torch.equal(one.starts, other.starts)
+    assert torch.equal(pairs.sources.is_real, source != 0)
 
 
 def test_other_devices_and_types_get_the_same_gradients_by_the_plain_path() -> None:

@@ -1,9 +1,13 @@
-"""A process finds its place in a world that torchrun, Open MPI, Slurm or a person has started."""
+"""A process finds its place in a world that torchrun, Open MPI, Slurm, a person or an engine that
+starts one process per host has started."""
+
+import json
 
 import pytest
 
 from paceline.errors import UserError
 from paceline.launch.batch.detect import find_place
+from paceline.launch.batch.engines import Node, find_node
 from paceline.launch.batch.slurm import tasks_here
 
 MPI = {
@@ -74,7 +78,7 @@ def test_variables_set_by_hand_are_honoured_and_checked() -> None:
     by_hand = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}
     place = find_place(by_hand)
     assert place is not None
-    assert (place.source, place.has_master) == ("environment", True)
+    assert (place.source, place.master) == ("environment", ("h", 29500))
     with pytest.raises(UserError, match="MASTER_ADDR and MASTER_PORT are not"):
         find_place({"RANK": "0", "WORLD_SIZE": "2"})
     with pytest.raises(UserError, match="RANK is 'one'"):
@@ -86,3 +90,115 @@ def test_variables_set_by_hand_are_honoured_and_checked() -> None:
 )
 def test_slurms_way_of_counting_tasks_is_understood(text: str, node: str, tasks: int) -> None:
     assert tasks_here({"SLURM_TASKS_PER_NODE": text, "SLURM_NODEID": node}) == tasks
+
+
+# As the engines set them: SkyPilot 0.14 (sky/backends/task_codegen.py), dstack's runner
+# (runner/internal/executor), Kubeflow Trainer 2 (its torch plugin), Vertex AI's documentation.
+SKYPILOT = {
+    "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2\n10.0.0.3",
+    "SKYPILOT_NUM_NODES": "3",
+    "SKYPILOT_NODE_RANK": "2",
+    "SKYPILOT_NUM_GPUS_PER_NODE": "4",
+    "SKYPILOT_TASK_ID": "sky-2026-01-01-00-00-00-000000_train_1-0",
+    "SKYPILOT_INTERNAL_JOB_ID": "1",
+}
+DSTACK = {
+    "DSTACK_RUN_NAME": "train",
+    "DSTACK_NODES_IPS": "10.0.0.1\n10.0.0.2\n10.0.0.3",
+    "DSTACK_MASTER_NODE_IP": "10.0.0.1",
+    "DSTACK_NODE_RANK": "2",
+    "DSTACK_NODES_NUM": "3",
+    "DSTACK_GPUS_PER_NODE": "4",
+    "DSTACK_GPUS_NUM": "12",
+}
+KUBEFLOW = {
+    "PET_NNODES": "3",
+    "PET_NPROC_PER_NODE": "4",
+    "PET_NODE_RANK": "2",
+    "PET_MASTER_ADDR": "10.0.0.1",
+    "PET_MASTER_PORT": "29500",
+}
+POOLS = {"workerpool0": ["10.0.0.1:2222"], "workerpool1": ["10.0.0.2:2222", "10.0.0.3:2222"]}
+
+
+def cluster_spec(role: str, index: int, **more: list[str]) -> dict[str, str]:
+    task = {"type": role, "index": index, "trial": ""}
+    spec = {"cluster": {**POOLS, **more}, "environment": "cloud", "task": task}
+    return {"CLUSTER_SPEC": json.dumps(spec)}
+
+
+VERTEX = cluster_spec("workerpool1", 1)
+
+
+@pytest.mark.parametrize("variables", [SKYPILOT, DSTACK, KUBEFLOW])
+def test_the_third_host_of_three_with_four_gpus_each_has_the_last_four_ranks(
+    variables: dict[str, str],
+) -> None:
+    node = find_node(variables)
+    assert node is not None
+    assert (node.rank, node.count, node.address, node.num_procs) == (2, 3, "10.0.0.1", 4)
+    places = [node.place(number, 4) for number in range(4)]
+    assert [place.rank for place in places] == [8, 9, 10, 11]
+    assert {(place.size, place.local_size) for place in places} == {(12, 4)}
+    assert find_place(variables) is None, "this process starts those of its host"
+
+
+def test_vertex_counts_its_pools_one_after_the_other() -> None:
+    node = find_node(VERTEX)
+    assert node is not None
+    assert (node.source, node.rank, node.count) == ("Vertex AI", 2, 3)
+    assert (node.address, node.port) == ("10.0.0.1", 2222)
+    first = find_node(cluster_spec("workerpool0", 0))
+    assert first is not None and first.rank == 0
+
+
+def test_a_parameter_server_is_told_that_there_is_nothing_for_it_to_do() -> None:
+    with pytest.raises(UserError, match="'workerpool2' to Vertex AI"):
+        find_node(cluster_spec("workerpool2", 0, workerpool2=["10.0.0.4:2222"]))
+
+
+@pytest.mark.parametrize("leader", ["chief", "master"])
+def test_tf_config_leads_with_its_chief(leader: str) -> None:
+    cluster = {leader: ["a:1"], "worker": ["b:2", "c:3"], "ps": ["d:4"]}
+    text = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})
+    node = find_node({"TF_CONFIG": text})
+    assert node is not None
+    assert (node.rank, node.count, node.address, node.port) == (1, 3, "a", 1)
+
+
+def test_a_single_host_trains_as_if_no_engine_had_started_it() -> None:
+    assert find_node({**SKYPILOT, "SKYPILOT_NUM_NODES": "1", "SKYPILOT_NODE_RANK": "0"}) is None
+    assert find_node({"TF_CONFIG": "{}"}) is None
+    assert find_node({"PET_NPROC_PER_NODE": "4"}) is None
+
+
+def test_automatic_numbers_of_processes_are_found_out_on_the_host() -> None:
+    node = find_node({**KUBEFLOW, "PET_NPROC_PER_NODE": "auto"})
+    assert node is not None and node.num_procs is None
+
+
+def test_variables_of_an_engine_that_do_not_fit_together_are_refused() -> None:
+    with pytest.raises(UserError, match="host 7 of 3"):
+        find_node({**SKYPILOT, "SKYPILOT_NODE_RANK": "7"})
+    with pytest.raises(UserError, match="not JSON"):
+        find_node({"CLUSTER_SPEC": "{"})
+    with pytest.raises(UserError, match="a range of hosts"):
+        find_node({**KUBEFLOW, "PET_NNODES": "1:3"})
+
+
+def test_a_process_that_was_put_into_a_place_takes_it_whatever_the_engine_says() -> None:
+    node = Node("SkyPilot", 1, 2, "10.0.0.1")
+    place = node.place(1, 2)
+    assert find_place({**SKYPILOT, **place.to_environment()}) == place
+
+
+def test_torchrun_comes_before_the_engine_that_started_it() -> None:
+    place = find_place({**SKYPILOT, **TORCHRUN})
+    assert place is not None and place.source == "torchrun"
+
+
+def test_a_torchrun_below_an_engine_is_told_what_the_engine_says() -> None:
+    node = find_node(SKYPILOT)
+    assert node is not None
+    assert find_node(node.torchrun_variables()) is not None
+    assert node.torchrun_variables()["PET_NODE_RANK"] == "2"

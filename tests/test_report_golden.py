@@ -52,7 +52,8 @@ def test_an_empty_directory_is_refused_word_for_word(
     with pytest.raises(UserError) as caught:
         open_report([Path("empty")], Options())
     assert str(caught.value) == (
-        "error: empty is not a run directory\n  fix: give the --run of a `paceline train`"
+        "error: empty is not a run directory\n"
+        "  fix: give the --run of a `paceline train` or `paceline run`"
     )
 
 

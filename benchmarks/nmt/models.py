@@ -38,7 +38,7 @@ def paceline_step(shape: TransformerShape, optimizer_of: Any = fused_adamw) -> S
 
 
 def marian_model(shape: TransformerShape) -> nn.Module:
-    from transformers import MarianConfig, MarianMTModel  # type: ignore[import-not-found]
+    from transformers import MarianConfig, MarianMTModel
 
     config = MarianConfig(
         vocab_size=shape.padded_vocab_size,

@@ -163,7 +163,7 @@ def work_as_torch_loop(setup: Setup) -> None:
 
 
 def work_as_seq2seq_trainer(setup: Setup) -> None:
-    from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments  # type: ignore[import-not-found]
+    from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
     rows = [{"input_ids": one, "labels": other} for one, other in load_pairs(setup)]
     counter = IntervalCounter(setup)

@@ -17,8 +17,17 @@ class Parser(argparse.ArgumentParser):
 
     def options_of(self, verb: str) -> list[str]:
         """The options of one of its verbs, as they are typed."""
+        return list(self._verb(verb)._option_string_actions)
+
+    def options_with_values(self, verb: str) -> dict[str, bool]:
+        """The options of one of its verbs, and whether a value follows each."""
+        actions = self._verb(verb)._option_string_actions
+        return {name: action.nargs != 0 for name, action in actions.items()}
+
+    def _verb(self, name: str) -> argparse.ArgumentParser:
         verbs = next(a for a in self._actions if isinstance(a, argparse._SubParsersAction))
-        return list(verbs.choices[verb]._option_string_actions)
+        parser: argparse.ArgumentParser = verbs.choices[name]
+        return parser
 
 
 # What `add_subparsers` returns; verbs are added to it.

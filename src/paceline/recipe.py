@@ -10,6 +10,8 @@ from typing import Any
 from paceline import config
 from paceline.errors import UserError
 from paceline.project import FORM, is_own
+from paceline.record.directory import read_script
+from paceline.record.schema import RunDirectory
 from paceline.settings import Recipe
 from paceline.task_finder import find_task, task_names
 from paceline.units import count_of
@@ -113,6 +115,15 @@ def refuse_meaningless_change(old: dict[str, Any], new: Recipe, run: Path) -> li
     return [
         f"{name}: {before!r} -> {after!r}" for name, before, after in changes if name != "about"
     ]
+
+
+def settings_of_run(run: RunDirectory) -> dict[str, Any]:
+    """What a run was trained with. A script that was observed has a name and nothing else."""
+    if not run.is_observed:
+        return read_settings(run.recipe)
+    told = read_script(run)
+    script = str(told.get("script", "script"))
+    return {"workload": script if " " in script else Path(script).name, "script": told}
 
 
 def read_settings(recipe_file: Path) -> dict[str, Any]:

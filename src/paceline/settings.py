@@ -198,7 +198,10 @@ class Recipe(Section):
     data: str = setting(
         ..., "prepared data: a directory, or a name under the data cache", path="or name"
     )
-    device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto takes CUDA where there is one")
+    device: Literal["auto", "cpu", "cuda"] = setting(
+        "auto",
+        "auto takes CUDA where there is one; cuda is also the name of AMD's devices (ROCm)",
+    )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = setting(
         "auto",
         "arithmetic of forward and backward; weights stay fp32. auto is bf16 on CUDA devices of "
@@ -226,3 +229,18 @@ class Recipe(Section):
     guard: GuardSettings = setting(GuardSettings(), "when a run stops itself")
     target: TargetSettings = setting(TargetSettings(), "what others reached with it")
     hosts: HostsSettings = setting(HostsSettings(), "training on many hosts")
+
+    @field_validator("device", mode="before")
+    @classmethod
+    def _explain_other_devices(cls, device: object) -> object:
+        if isinstance(device, str) and device.lower() in _OTHER_DEVICES:
+            raise ValueError(_OTHER_DEVICES[device.lower()])
+        return device
+
+
+_AMD = "AMD's devices are called cuda, as in torch: device=cuda, or auto, which takes them"
+_APPLE = (
+    "Apple's GPUs are not used: scores are added up in float64, which they do not have; "
+    "device=auto takes the processor there"
+)
+_OTHER_DEVICES = {"mps": _APPLE, "metal": _APPLE, "rocm": _AMD, "hip": _AMD, "amd": _AMD}

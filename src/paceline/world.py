@@ -57,13 +57,13 @@ class World:
             dist.all_reduce(values)
         return values
 
-    def any_of(self, flags: list[bool]) -> list[bool]:
-        """Each flag as it is in at least one process. On the CPU, so that no device has to wait."""
+    def largest_of(self, values: list[int]) -> list[int]:
+        """Each value as it is largest in any process. On the CPU, so that no device has to wait."""
         if self.size == 1:
-            return flags
-        values = torch.tensor(flags, dtype=torch.int32)
-        dist.all_reduce(values, op=dist.ReduceOp.MAX)
-        return [bool(value) for value in values.tolist()]
+            return values
+        largest = torch.tensor(values, dtype=torch.int64)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+        return [int(value) for value in largest.tolist()]
 
     def send_tensor(self, tensor: torch.Tensor) -> None:
         """Give every process the first one's values, in place."""
@@ -137,6 +137,11 @@ def join(device: str, group_seconds: float, order: WorkerOrder = BY_HAND) -> Wor
     if chosen.type == "cuda":
         refuse_shared_device(world.gather_values(device_uuid(chosen)))
     return replace(world, attempt=int(world.send_value(order.attempt)))
+
+
+def new_stream(device: torch.device) -> torch.cuda.Stream | None:
+    """For copies beside what a CUDA device computes; other devices have none."""
+    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
 
 def device_uuid(device: torch.device) -> str:

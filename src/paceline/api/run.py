@@ -12,7 +12,7 @@ from paceline.api.views import ReportView, open_view
 from paceline.errors import UserError
 from paceline.launch import jobs
 from paceline.machine.tuning import speed_environment
-from paceline.recipe import from_run, read_settings
+from paceline.recipe import from_run, settings_of_run
 from paceline.record import checkpoints
 from paceline.record.directory import is_being_trained, require_run
 from paceline.record.events import read_events
@@ -52,7 +52,7 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """Its recipe, every value explicit."""
-        return read_settings(self._files.recipe)
+        return settings_of_run(self._files)
 
     def report(self, link: str | None = None, price: float | None = None) -> ReportView:
         """Where the time went and what came of it: a page in a notebook, text in a terminal."""

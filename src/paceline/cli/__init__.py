@@ -11,7 +11,7 @@ import sys
 
 from paceline import __version__
 from paceline.arguments import Parser
-from paceline.cli import data, hosts, jobs, live, new, plan, read, train
+from paceline.cli import data, hosts, jobs, launch, live, new, plan, read, run, selftest, train
 from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.task_finder import find_task, task_names
 from paceline.terminal import print_what_cannot_be_as_another, say_on_stderr
@@ -30,6 +30,7 @@ def build_parser() -> Parser:
     data.add_recipes(verbs)
     train.add_train(verbs)
     train.add_evaluate(verbs)
+    run.add_run(verbs)
     new.add_new(verbs)
     for name in task_names():
         find_task(name).add_verbs(verbs)
@@ -39,6 +40,8 @@ def build_parser() -> Parser:
     hosts.add_hosts(verbs)
     hosts.add_lab(verbs)
     jobs.add_jobs(verbs)
+    launch.add_launch(verbs)
+    selftest.add_selftest(verbs)
     return parser
 
 
@@ -64,9 +67,14 @@ def dotted_options_as_settings(words: list[str]) -> list[str]:
 def parse(words: list[str]) -> argparse.Namespace:
     """argparse wants all settings before the first option; a user writes them anywhere."""
     parser = build_parser()
+    if words[:1] == ["run"]:
+        return _parse_run(parser, words[1:])
     words = dotted_options_as_settings(words)
     if words[:1] == ["train"]:
         words = ["train", *_before_dashes(words[1:], parser.options_of("train"))]
+    script: list[str] = []
+    if words[:1] == ["launch"]:
+        words, script = launch.split_script(words)
     arguments, rest = parser.parse_known_args(words)
     settings = [word for word in rest if "=" in word and not word.startswith("-")]
     strange = [word for word in rest if word not in settings]
@@ -76,6 +84,16 @@ def parse(words: list[str]) -> argparse.Namespace:
         raise UserError(f"unknown arguments: {' '.join(strange or settings)}", f"see `{told}`")
     if settings:
         arguments.settings = [*arguments.settings, *settings]
+    if script:
+        arguments.script = script
+    return arguments
+
+
+def _parse_run(parser: Parser, words: list[str]) -> argparse.Namespace:
+    """What follows the script is the script's, whatever it looks like."""
+    own, command, is_whole = run.split_words(words, parser.options_with_values("run"))
+    arguments = parser.parse_args(["run", *own])
+    arguments.command, arguments.is_whole = command, is_whole
     return arguments
 
 

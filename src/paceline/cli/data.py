@@ -24,6 +24,9 @@ def add_recipes(verbs: Verbs) -> None:
     show = inner.add_parser("show", help="every value of a recipe, and what it means")
     show.add_argument("recipe", help="name, or path of a YAML file")
     show.add_argument("settings", nargs="*", metavar="name=value")
+    show.add_argument(
+        "--memory", action="store_true", help="also what it takes of a device (some seconds)"
+    )
     recipes.set_defaults(call=list_recipes)
     show.set_defaults(call=show_recipe)
 
@@ -78,4 +81,8 @@ def show_recipe(arguments: argparse.Namespace) -> int:
     from paceline.tasks.sizes import size_in_words
 
     print(f"# {size_in_words(loaded)}")
+    if arguments.memory:
+        from paceline.tasks.memory import memory_in_words
+
+        print(f"# {memory_in_words(loaded)}")
     return 0

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from paceline.arguments import Verbs, say
+from paceline.cli.report_output import ReportOutput, add_output_options
 
 _FORMS = {"html": "html", "md": "markdown", "json": "json"}
 """Options that write files, and which form of the report each writes."""
@@ -30,6 +31,7 @@ def add_readers(verbs: Verbs) -> None:
         )
     report.add_argument("--link", help="speed of the hosts' links, like 1Gbit")
     report.add_argument("--price", type=float, help="price of a host for an hour")
+    add_output_options(report)
     report.set_defaults(call=report_run)
     log = verbs.add_parser("log", help="the curves of a run as a table")
     log.add_argument("run", type=Path)
@@ -55,17 +57,22 @@ def report_run(arguments: argparse.Namespace) -> int:
     runs = [*arguments.runs, *mistaken.values()]
     if not runs:
         raise UserError("no run is named", "paceline report runs/a")
+    files = {f: Path() if f in mistaken else path for f, path in asked.items() if path is not None}
+    output = ReportOutput(runs, arguments)
+    if output.is_asked and not files:
+        return output.send(is_printed=False)
     link = parse_link_speed(arguments.link) if arguments.link else None
     report = open_report(runs, Options(link, arguments.price))
-    files = {f: Path() if f in mistaken else path for f, path in asked.items() if path is not None}
     for form, path in files.items():
-        _write_form(getattr(report, _FORMS[form])(), path, Path(f"{report.stem}.{form}"))
+        content = getattr(report, _FORMS[form])()
+        told = output.with_check(content) if form == "json" else content
+        write_form(told, path, Path(f"{report.stem}.{form}"))
     if not files:
         print("\n".join(report.text().splitlines()[: arguments.lines]))
-    return 0
+    return output.send(is_printed=Path("-") in files.values())
 
 
-def _write_form(content: str, path: Path, usual: Path) -> None:
+def write_form(content: str, path: Path, usual: Path) -> None:
     from paceline.errors import UserError
     from paceline.record.writer import write_file
 

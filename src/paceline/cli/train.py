@@ -12,6 +12,7 @@ from paceline.arguments import Verbs, count, say
 
 if TYPE_CHECKING:
     from paceline.cli.words import WorldSize
+    from paceline.launch.batch.engines import Node
     from paceline.launch.batch.place import Place
     from paceline.launch.claim import Job
     from paceline.machine.devices import Processes
@@ -50,6 +51,9 @@ def add_evaluate(verbs: Verbs) -> None:
 
 def train_run(arguments: argparse.Namespace) -> int:
     from paceline.launch.batch.detect import find_place
+    from paceline.launch.batch.engines import find_node
+    from paceline.launch.batch.node import end_this_process
+    from paceline.launch.batch.spot import watching_for_notice
     from paceline.terminal import outlive_terminal
 
     outlive_terminal()
@@ -58,7 +62,38 @@ def train_run(arguments: argparse.Namespace) -> int:
         return _train_detached(arguments)
     if arguments.hosts is not None:
         return _train_on_hosts(arguments)
-    return _train_here(arguments) if place is None else _train_in_place(arguments, place)
+    if place is not None:
+        return _train_in_place(arguments, place)
+    node = find_node(os.environ)
+    with watching_for_notice(end_this_process, say):
+        return _train_here(arguments) if node is None else _train_on_node(arguments, node)
+
+
+def _train_on_node(arguments: argparse.Namespace, node: "Node") -> int:
+    """One host of several, where the engine has started this process alone."""
+    from paceline.launch.batch.node import start_all
+
+    job = _job(arguments, lambda recipe: node.count * _procs_on(arguments, node, recipe))
+    if job is None:
+        return 0
+    num_procs = _procs_on(arguments, node, job.recipe)
+    if node.rank == 0:
+        say(
+            f"{node.source} has started {node.count} hosts; on each of them "
+            f"{num_procs} of {node.count * num_procs} processes"
+        )
+    if num_procs == 1:
+        return _train_in_place(arguments, node.place(0, 1))
+    return start_all(node, num_procs, sys.argv[1:])
+
+
+def _procs_on(arguments: argparse.Namespace, node: "Node", recipe: "Recipe") -> int:
+    """The same on all hosts, so what the engine says counts more than what is found here."""
+    from paceline.machine.devices import num_visible_devices
+
+    if arguments.procs or recipe.device == "cpu":
+        return arguments.procs or 1
+    return node.num_procs or max(1, num_visible_devices())
 
 
 def _train_here(arguments: argparse.Namespace) -> int:
@@ -104,13 +139,14 @@ def _train_in_place(arguments: argparse.Namespace, place: "Place") -> int:
 
 def _train_on_hosts(arguments: argparse.Namespace) -> int:
     from paceline.hosts.file import load_hosts
-    from paceline.launch.remote import campaign as remote
+    from paceline.launch.remote.campaign import run_on_hosts
+    from paceline.launch.remote.program import Training
 
     job = _job(arguments, lambda _: None)
     if job is None:
         return 0
     job = replace(job, num_procs=arguments.procs or 0)
-    return remote.train_on_hosts(job, load_hosts(arguments.hosts), say)
+    return run_on_hosts(Training(job), load_hosts(arguments.hosts), say)
 
 
 def _train_detached(arguments: argparse.Namespace) -> int:

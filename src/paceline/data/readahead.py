@@ -39,11 +39,17 @@ def fill_at_once(batch: Filling) -> Any:
     return batch.filled()
 
 
+def as_it_is(batch: Any) -> Any:
+    return batch
+
+
 @dataclass
 class _Entry:
     index: int
     batch: Filling
     num_left: int
+    made: Any = None
+    is_ready: bool = False
     error: BaseException | None = None
 
 
@@ -66,6 +72,8 @@ class ReadAhead:
     indices: Iterator[int]
     num_workers: int
     num_ahead: int
+    prepare: Callable[[Any], Any] = as_it_is
+    """What the thread that fills a batch's last place does with it."""
     _entries: deque[_Entry] = field(default_factory=deque)
     _tasks: deque[tuple[_Entry, int]] = field(default_factory=deque)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -95,13 +103,18 @@ class ReadAhead:
             raise IndexError("no batch is left")
         entry = self._entries[0]
         with self._changed:
-            while entry.num_left and entry.error is None:
+            while not entry.is_ready and entry.error is None:
                 self._changed.wait()
         if entry.error is not None:
             raise entry.error
         self._entries.popleft()
         self._begin_more()
-        return entry.index, entry.batch.filled()
+        return entry.index, entry.made
+
+    @property
+    def is_next_ready(self) -> bool:
+        """Whether `take` would return at once."""
+        return bool(self._entries) and self._entries[0].is_ready
 
     def busy(self) -> Busy:
         with self._changed:
@@ -123,6 +136,8 @@ class ReadAhead:
                 return
             batch = self.begin(index)
             entry = _Entry(index, batch, batch.num_samples)
+            if not batch.num_samples:
+                entry.made, entry.is_ready = self.prepare(batch.filled()), True
             with self._changed:
                 self._entries.append(entry)
                 self._tasks.extend((entry, place) for place in range(batch.num_samples))
@@ -135,9 +150,17 @@ class ReadAhead:
             error: BaseException | None = None
             try:
                 entry.batch.fill(place)
+                if self._is_last(entry):
+                    entry.made = self.prepare(entry.batch.filled())
+                    entry.is_ready = True
             except BaseException as problem:
                 error = problem
             self._note_done(entry, error, time.perf_counter() - began)
+
+    def _is_last(self, entry: _Entry) -> bool:
+        with self._changed:
+            entry.num_left -= 1
+            return entry.num_left == 0
 
     def _next_task(self, number: int) -> tuple[_Entry, int] | None:
         with self._changed:
@@ -149,7 +172,6 @@ class ReadAhead:
         with self._changed:
             self._busy.num_samples += entry.batch.units_per_place
             self._busy.seconds += seconds
-            entry.num_left -= 1
             entry.error = entry.error or error
-            if entry.num_left == 0 or error is not None:
+            if entry.is_ready or error is not None:
                 self._changed.notify_all()

@@ -1,4 +1,5 @@
-"""Judgements about each host's GPUs: does a kernel run on each, and is this torch built for them.
+"""Judgements about each host's GPUs: does a kernel run on each, is this torch built for them, and
+does the recipe fit their memory.
 
 Pure functions from what the trial on a host found to rows of the table.
 """
@@ -6,12 +7,15 @@ Pure functions from what the trial on a host found to rows of the table.
 from collections.abc import Iterable, Mapping, Sequence
 
 from paceline.doctor.rows import Facts, Row, all_of
-from paceline.machine.arithmetic import Capability, shown
+from paceline.machine.arithmetic import Capability, best_precision, shown
 from paceline.machine.torch_builds import remedy_for, without_kernels
+from paceline.tasks.memory import Memory
 from paceline.units import format_bytes
 
 _INSTALL = "install a torch that is built for CUDA there: paceline hosts push"
 _DRIVER = "update NVIDIA's driver there, or install an older torch (docs/gpus.md)"
+_COMFORTABLE = 0.9
+"""Of a device's memory: the allocator's gaps, and the estimate's error."""
 
 
 def judge_kernels(found: Mapping[str, Facts]) -> list[Row]:
@@ -22,6 +26,30 @@ def judge_kernels(found: Mapping[str, Facts]) -> list[Row]:
         if "error" not in tried and "devices" in tried and (facts["gpus"] or tried["devices"]):
             rows += _of_host(name, facts, tried)
     return rows
+
+
+def judge_memory(found: Mapping[str, Facts], memory: Memory, asked_precision: str) -> list[Row]:
+    """Whether what a recipe is estimated to take fits every device, in the precision it gets."""
+    rows: list[Row] = []
+    for name, facts in found.items():
+        tried = facts.get("torch_import") or {}
+        rows += [_fit(name, device, memory, asked_precision) for device in tried.get("devices", [])]
+    return list(dict.fromkeys(rows))
+
+
+def _fit(name: str, device: Facts, memory: Memory, asked_precision: str) -> Row:
+    auto = asked_precision == "auto"
+    precision = best_precision(capability_of(device)) if auto else asked_precision
+    needed, there = memory.total(precision), float(device["memory_bytes"])
+    found = (
+        f"about {format_bytes(needed)} of the {format_bytes(there)} of {device['name']} "
+        f"(estimated, in {precision}, with micro-batches of {memory.micro})"
+    )
+    if needed <= _COMFORTABLE * there:
+        return Row(name, "memory", "ok", found)
+    fitting = memory.micro_that_fits(_COMFORTABLE * there, precision)
+    remedy = f"batch.micro={fitting}" if fitting else "take a smaller model, or a larger device"
+    return Row(name, "memory", "warn" if needed <= there else "fail", found, remedy)
 
 
 def _of_host(name: str, facts: Facts, tried: Facts) -> Iterable[Row]:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from paceline.doctor import devices as doctor_devices
+from paceline.doctor import files as doctor_files
 from paceline.doctor import hosts as doctor_hosts
 from paceline.doctor import network as doctor_network
 from paceline.doctor import probe as doctor_probe
@@ -26,6 +27,7 @@ from paceline.hosts.file import Host, HostsFile
 from paceline.hosts.ssh import on_all
 from paceline.project import as_question
 from paceline.settings import Recipe
+from paceline.tasks.memory import estimate_memory
 from paceline.tasks.sizes import sizes_of
 from paceline.units import count_of
 
@@ -45,6 +47,8 @@ class Purpose:
     run: Path | None = None
     quick: bool = False
     """Leaves out bandwidth and the trial import of torch: two or three seconds."""
+    script: Facts | None = None
+    """Of a user's script: where it lies, its files, and the modules that it needs."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,8 @@ class Examination:
     def _ask_facts(self) -> None:
         recipe = self._purpose.recipe
         data = recipe.data if recipe else None
-        project = as_question(recipe.workload) if recipe else None
+        script = self._purpose.script
+        project = as_question(recipe.workload) if recipe else script
         trial = Path(torch_trial.__file__).read_text(encoding="utf-8")
 
         def ask(session: Session) -> Facts:
@@ -160,6 +165,8 @@ class Examination:
                 data_home=session.host.data,
                 torch_trial=None if self._purpose.quick else trial,
                 project=project,
+                modules=script["modules"] if script else [],
+                thorough=not self._purpose.quick,
             )
             return answer
 
@@ -246,6 +253,17 @@ class Examination:
             sent |= {(name, targets[name]): a for name, a in answers.items() if a is not None}
         return sent
 
+    def _rows_of_memory(self) -> list[Row]:
+        """Estimated only where there is a device to compare it with: it takes torch."""
+        recipe, facts = self._purpose.recipe, self._found.facts
+        tried = [(each.get("torch_import") or {}).get("devices") for each in facts.values()]
+        if recipe is None or not any(tried):
+            return []
+        memory = estimate_memory(recipe)
+        if memory is None:
+            return []
+        return doctor_devices.judge_memory(facts, memory, recipe.precision)
+
     def _judged(self) -> Diagnosis:
         found, purpose = self._found, self._purpose
         sizes = sizes_of(purpose.recipe, not purpose.quick) if purpose.recipe else None
@@ -271,11 +289,16 @@ class Examination:
         if not found.facts:
             return rows
         rows += doctor_hosts.judge_versions(found.facts, self._here)
+        rows += doctor_files.judge_libraries(found.facts)
         rows += doctor_hosts.judge_devices(found.facts, tuple(self._hosts.values()))
         if self._purpose.recipe is None or self._purpose.recipe.device != "cpu":
             rows += doctor_devices.judge_kernels(found.facts)
+            rows += self._rows_of_memory()
+        if self._purpose.script is not None:
+            rows += doctor_files.judge_script(found.facts)
+            rows += doctor_files.judge_modules(found.facts)
         if self._purpose.recipe is not None:
-            rows += doctor_hosts.judge_project(found.facts)
+            rows += doctor_files.judge_project(found.facts)
             rows += doctor_hosts.judge_data(found.facts, self._purpose.recipe.workload)
         rows += doctor_hosts.judge_clocks(found.clocks)
         rows += doctor_hosts.judge_host_names(

@@ -146,24 +146,6 @@ def _equipment(facts: Facts) -> str:
     return ", ".join([*kinds, cores] if kinds else ["no GPU", cores])
 
 
-def judge_project(found: Mapping[str, Facts]) -> list[Row]:
-    """The user's own code must be there, and be the same; a shipped task has none."""
-    own = {name: facts["project"] for name, facts in found.items() if facts.get("project")}
-    remedy = "run here, in the directory of your code: paceline hosts push"
-    rows = []
-    for name, project in own.items():
-        if project["path"] is None:
-            rows.append(Row(name, "task", "fail", "the code of your task is not there", remedy))
-        elif project["different"]:
-            files = ", ".join(project["different"][:3])
-            shown = f"{project['path']}: other code than here ({files})"
-            rows.append(Row(name, "task", "fail", shown, remedy))
-    if rows or not own:
-        return rows
-    places = sorted({str(project["path"]) for project in own.values()})
-    return [Row(all_of(own), "task", "ok", f"{', '.join(places)}, the same code")]
-
-
 def judge_data(found: Mapping[str, Facts], workload: str) -> list[Row]:
     data = {name: facts["data"] for name, facts in found.items() if facts["data"]}
     prints = [facts["fingerprint"] for facts in data.values() if "fingerprint" in facts]

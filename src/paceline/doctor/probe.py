@@ -32,6 +32,9 @@ _CHUNK = bytes(1 << 18)
 _WAIT_SECONDS = 5.0
 _IDLE_SECONDS = 300
 _NUM_PINGS = 20
+_TORCH_FILES = ("lib/libtorch*", "lib/libc10*", "lib/libnccl*", "lib/libgloo*")
+_NUM_PARTS = 64
+_PART_BYTES = 1 << 16
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 
@@ -51,6 +54,8 @@ def facts(question: dict[str, Any]) -> dict[str, Any]:
         "driver": next(iter(ask_driver("driver_version")), None),
         "addresses": interface_addresses(),
         "project": project_facts(question.get("project")),
+        "missing_modules": missing_modules(question.get("modules"), question.get("project")),
+        "libraries": library_facts(bool(question.get("thorough"))),
         "data": _data_facts(question) if question["data"] else None,
         "torch_import": try_torch(question["torch_trial"]) if question["torch_trial"] else None,
     }
@@ -216,6 +221,59 @@ def project_places(project: dict[str, Any]) -> list[Path]:
         Path("~/paceline-host").expanduser() / pushed,
         Path(project["root"]),
     ]
+
+
+def missing_modules(names: list[str] | None, project: dict[str, Any] | None) -> list[str]:
+    """Of those that a script imports first of all; found, but not executed."""
+    here = project_facts(project)
+    before, sys.path = sys.path, [*([here["path"]] if here and here["path"] else []), *sys.path]
+    try:
+        return [name for name in names or [] if not _is_importable(name)]
+    finally:
+        sys.path = before
+
+
+def _is_importable(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return name in sys.modules
+
+
+def library_facts(thorough: bool) -> dict[str, Any]:
+    """What every process loads for training: size and hash of each file, by its name."""
+    found = {}
+    for folder, patterns in (("torch", _TORCH_FILES), ("nvidia", ("nccl/lib/libnccl*",))):
+        for place in _places_of(folder):
+            for path in sorted(path for pattern in patterns for path in place.glob(pattern)):
+                found[path.name] = {
+                    "path": str(path),
+                    "bytes": path.stat().st_size,
+                    "hash": _hash_of_parts(path, thorough),
+                }
+    return found
+
+
+def _places_of(package: str) -> list[Path]:
+    """Where it lies, without importing it."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return []
+    return [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
+
+
+def _hash_of_parts(path: Path, thorough: bool) -> str:
+    """Of all of it; or, because a library may have gigabytes, of parts all over it: another build
+    differs in every one of them, and a linker writes a build's number near the beginning."""
+    total = hashlib.sha256()
+    size = path.stat().st_size
+    stride = _PART_BYTES if thorough else max(size // _NUM_PARTS, _PART_BYTES)
+    with path.open("rb") as file:
+        for begin in range(0, size, stride):
+            file.seek(begin)
+            total.update(file.read(_PART_BYTES))
+    return total.hexdigest()[:16]
 
 
 def _hash_of(path: Path) -> str:

@@ -106,10 +106,7 @@ def push(hosts: tuple[Host, ...], order: Order, parcel: Parcel, say: Say) -> int
     size = format_bytes(len(parcel.archive))
     say(f"sending {parcel.num_files} files ({size}) to {count_of(len(hosts), 'host')}")
     if parcel.project is not None:
-        size = format_bytes(len(parcel.project.archive))
-        say(f"and your project '{parcel.project.name}', {parcel.project.num_files} files ({size})")
-        for text in parcel.project.left_out:
-            say(f"  left out: {text}; copy it to the hosts yourself")
+        _announce_project("and", parcel.project, say)
     fitting = _with_fitting_torch(hosts, parcel, say) if order.with_environment else parcel
     failures = on_all(hosts, lambda host: _push_to(host, order, fitting))
     made = f"{order.folder}/.venv" if order.with_environment else f"{order.folder}/code"
@@ -118,6 +115,32 @@ def push(hosts: tuple[Host, ...], order: Order, parcel: Parcel, say: Say) -> int
     if order.with_environment and not any(failures):
         say(f"for the hosts file: python: {order.folder}/.venv/bin/python")
     return sum(failure is not None for failure in failures)
+
+
+def _announce_project(begin: str, project: ProjectParcel, say: Say) -> None:
+    size = format_bytes(len(project.archive))
+    say(f"{begin} your project '{project.name}', {project.num_files} files ({size})")
+    for text in project.left_out:
+        say(f"  left out: {text}; copy it to the hosts yourself")
+
+
+def push_project(hosts: tuple[Host, ...], project: ProjectParcel, say: Say) -> int:
+    """The user's files alone, to all hosts at once; returns on how many it did not work."""
+    _announce_project(f"sending to {count_of(len(hosts), 'host')}", project, say)
+    failures = on_all(hosts, lambda host: _push_project_to(host, _locked(DEFAULT_FOLDER), project))
+    for host, failure in zip(hosts, failures, strict=True):
+        if failure is not None:
+            say(printable(f"[{host.name}] {failure}"))
+    return sum(failure is not None for failure in failures)
+
+
+def _locked(folder: str) -> str:
+    return _LOCKED.format(folder=shlex.quote(folder))
+
+
+def _push_project_to(host: Host, locked: str, project: ProjectParcel) -> str | None:
+    place = shlex.quote(f"{PROJECTS}/{project.name}")
+    return _failure(_send(host, locked + _UNPACK.format(place=place), project.archive))
 
 
 def _with_fitting_torch(hosts: tuple[Host, ...], parcel: Parcel, say: Say) -> Parcel:
@@ -137,12 +160,10 @@ def _with_fitting_torch(hosts: tuple[Host, ...], parcel: Parcel, say: Say) -> Pa
 
 
 def _push_to(host: Host, order: Order, parcel: Parcel) -> str | None:
-    locked = _LOCKED.format(folder=shlex.quote(order.folder))
+    locked = _locked(order.folder)
     failure = _failure(_send(host, locked + _UNPACK.format(place="code"), parcel.archive))
     if parcel.project is not None and not failure:
-        place = shlex.quote(f"{PROJECTS}/{parcel.project.name}")
-        unpack = locked + _UNPACK.format(place=place)
-        failure = _failure(_send(host, unpack, parcel.project.archive))
+        failure = _push_project_to(host, locked, parcel.project)
     if failure or not order.with_environment:
         return failure
     extras = f"[{','.join(parcel.extras)}]" if parcel.extras else ""

@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +20,8 @@ from typing import Any, NoReturn
 from paceline.errors import EXIT_USER_ERROR
 from paceline.launch.failures import echo_level
 from paceline.launch.remote.joining import STARTING, WAITING, write_stage
-from paceline.launch.workers import prepare_workers
+from paceline.launch.script.remote.workers import ScriptWorker, prepare_scripts
+from paceline.launch.workers import Worker, prepare_workers
 from paceline.lifetime import die_with_parent
 from paceline.machine.signals import survive
 from paceline.order import WorkerOrder
@@ -49,6 +50,8 @@ class AgentOrder:
     """Where the workers find the user's code; None is where the launcher was started."""
     failure_file: str | None = None
     """Where to write who failed; None says it on stderr."""
+    script: dict[str, Any] | None = None
+    """A `ScriptOrder` as a document, where the workers are a user's script and not our training."""
 
     @classmethod
     def parse(cls, text: str) -> "AgentOrder":
@@ -77,19 +80,42 @@ def run_agent(this: AgentOrder, process_name: str) -> NoReturn:
     """To the end of this process. `process_name`: the module by which `ps` knows it."""
     if this.directory is not None:
         os.chdir(this.directory)
-    workers = prepare_workers(this.run, this.num_procs, process_name)  # before any thread
+    workers = _prepare(this, process_name)  # before any thread
     from paceline.launch.elastic import Part, run_workers  # noqa: PLC0415  (torch)
 
     logging.disable(logging.CRITICAL)  # explain() says once what torch says many times
     folder = Path(this.log_directory)
     folder.mkdir(parents=True, exist_ok=True)
-    variables = this.worker_order.to_environment()
     store = _serve(this)
     _note_stage(this, WAITING)
-    part = Part(this.store, this.host_rank, this.num_hosts, folder, variables)
+    part = Part(this.store, this.host_rank, this.num_hosts, folder, _variables(this))
     failures = run_workers(part, workers, lambda: _note_stage(this, STARTING))
     del store
+    if this.script is not None:
+        _give_last_words(failures, workers)
     _leave(this, failures)
+
+
+def _prepare(this: AgentOrder, process_name: str) -> Sequence[Worker]:
+    if this.script is None:
+        return prepare_workers(this.run, this.num_procs, process_name)
+    return prepare_scripts(this.script, this.num_procs, this.worker_order.first_rank or 0)
+
+
+def _variables(this: AgentOrder) -> dict[str, str]:
+    """For the workers, beside who they are in the world."""
+    if this.script is None:
+        return this.worker_order.to_environment()
+    address, _, port = this.store.removeprefix("tcp://").rpartition(":")
+    return {**this.script["variables"], "MASTER_ADDR": address, "MASTER_PORT": port}
+
+
+def _give_last_words(failures: dict[int, Any], workers: Sequence[Worker]) -> None:
+    """A script leaves no error file, but what it printed last."""
+    for failure in failures.values():
+        worker = workers[failure.local_rank]
+        if isinstance(worker, ScriptWorker):
+            failure.message, failure.error_file_data = worker.last_words, {}
 
 
 def _leave(this: AgentOrder, failures: dict[int, Any]) -> NoReturn:

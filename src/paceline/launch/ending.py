@@ -63,6 +63,13 @@ def _begin_events(run: RunDirectory) -> Iterator[Event]:
     return (event for event in parse_events(lines) if event["kind"] == "begin")
 
 
+def was_stopped(run: RunDirectory) -> bool:
+    """Whether the newest attempt ended before it was finished, because somebody asked it to."""
+    lines = (line for line in spread_lines(run.rank_events(0)) if b'"end"' in line)
+    reasons = [event.get("reason") for event in parse_events(lines) if event["kind"] == "end"]
+    return reasons[-1:] == ["stopped"]
+
+
 def _next_commands(run: RunDirectory, settings: dict[str, Any]) -> Iterator[str]:
     commands = [(f"paceline report {run.path}", "where the time went, and what came of it")]
     if _has_test_data(settings):

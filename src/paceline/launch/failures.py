@@ -36,6 +36,11 @@ _FIRST_HAND = ("ncclunhandledcudaerror", "unhandled cuda error", "out of memory"
 """What it says beside such words when its own device failed."""
 
 
+_TRACEBACK = "Traceback (most recent call last)"
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
+"""With which torch begins the lines of a script's traceback."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """How the processes of one host ended."""
@@ -83,9 +88,22 @@ class Failure:
         return f" (by hand, or by a kernel that is out of memory: then {remedy})"
 
 
+def without_rank(line: str) -> str:
+    return _RANK_PREFIX.sub("", line)
+
+
+def final_words(message: str) -> str:
+    """What a traceback ends with: the error itself, without the lines of code before it."""
+    lines = [without_rank(line) for line in message.splitlines()]
+    code = [n for n, line in enumerate(lines) if line.startswith("  ")]
+    if not any(_TRACEBACK in line for line in lines) or not code:
+        return message
+    return "\n".join(lines[code[-1] + 1 :]) or message
+
+
 def is_second_hand(message: str) -> bool:
     """Whether a process failed because another one was gone."""
-    said = message.lower()
+    said = final_words(message).lower()
     if any(words in said for words in _FIRST_HAND):
         return False
     return any(words in said for words in _SECOND_HAND)

@@ -45,6 +45,13 @@ class RankState:
     ended: str | None = None
     collective_number: int | None = None
     """Of the collective, counted alike by all processes, where torch's flight recorder tells."""
+    collective_sizes: str | None = None
+    collective_group: str | None = None
+    at: str | None = None
+    """The line of the user's code, where a script is observed."""
+    pid: int | None = None
+    stopped_seconds: float = 0.0
+    """Since a signal has stopped it (SIGSTOP)."""
 
     @classmethod
     def of(cls, host: str, beat: dict[str, Any]) -> "RankState":
@@ -59,12 +66,24 @@ class RankState:
             beat["stop_asked"],
             beat["ended"],
             beat.get("collective_number"),
+            beat.get("collective_sizes"),
+            beat.get("collective_group"),
+            beat.get("at"),
+            beat.get("pid"),
+            beat.get("stopped_seconds", 0.0),
         )
 
     @property
+    def who(self) -> str:
+        return f"rank {self.rank} on {self.host}"
+
+    @property
     def place(self) -> str:
-        phase = START_UP if self.phase == UNEXPLAINED and not self.step else self.phase
-        where = f"rank {self.rank} on {self.host}, step {self.step:,}, {phase}"
+        phase = self.phase
+        if phase == UNEXPLAINED:
+            phase = "between steps" if self.step else START_UP
+        where = f"{self.who}, step {self.step:,}, {phase}"
+        where += f", at {self.at}" if self.at else ""
         number = f" number {self.collective_number:,}" if self.collective_number else ""
         return f"{where}, waiting in {self.collective}{number}" if self.collective else where
 
@@ -73,6 +92,16 @@ class RankState:
 class Hang:
     guilty: tuple[RankState, ...]
     text: str
+
+
+@dataclass(frozen=True)
+class HangNews:
+    """What is said about a hang, and whether the round ends because of it."""
+
+    text: str
+    ends_round: bool
+    stacks: str = ""
+    """Where the stacks of all processes are, if not in what they print."""
 
 
 def find_hang(

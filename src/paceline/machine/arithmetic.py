@@ -83,3 +83,10 @@ def weakest(capabilities: Sequence[Capability | None]) -> Capability | None:
     """Of all processes of a world: they must multiply alike, so the weakest device decides."""
     known = [capability for capability in capabilities if capability is not None]
     return min(known) if known and len(known) == len(capabilities) else None
+
+
+def precisions_of(capability: Capability | None) -> tuple[str, ...]:
+    """All that a device trains in with speed; a processor could do bf16 too, but slowly."""
+    if capability is None or capability < _FAST_FP16_FROM:
+        return ("fp32",)
+    return ("fp32", "fp16", "bf16") if capability >= _BF16_FROM else ("fp32", "fp16")

@@ -6,8 +6,11 @@ import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 from paceline.errors import UserError
+from paceline.machine import amd
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,27 @@ def _refuse_more_than_devices(asked: int, num_devices: int) -> None:
 
 def num_visible_devices(variables: Mapping[str, str] = os.environ) -> int:
     """CUDA devices that a process of this user may use: what the driver lists, as far as
-    CUDA_VISIBLE_DEVICES names it. Of a card that is split (MIG) a process gets one part only."""
+    CUDA_VISIBLE_DEVICES names it. Of a card that is split (MIG) a process gets one part only.
+    AMD's cards are CUDA devices too, to a torch that is built for them."""
     listed = _listed_devices()
+    if not listed and torch_is_for_amd():
+        return amd.num_visible_devices(variables)
     visible = variables.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len(_named_devices(visible, listed))
     return 1 if any(uuid.startswith("MIG-") for uuid in listed) else len(listed)
+
+
+def torch_is_for_amd() -> bool:
+    """Read from its files: an import would take seconds, and this is asked by every launcher."""
+    found = find_spec("torch")
+    if found is None or found.origin is None:
+        return False
+    try:
+        text = (Path(found.origin).parent / "version.py").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return re.search(r"^hip\b[^=\n]*= *['\"]", text, re.MULTILINE) is not None
 
 
 def _listed_devices() -> list[str]:
@@ -73,6 +91,16 @@ def _listed_devices() -> list[str]:
     except (OSError, subprocess.SubprocessError):
         return []
     return re.findall(r"\(UUID: ((?:GPU|MIG)-[^)\s]+)\)", listed.stdout)
+
+
+def driver_version() -> str | None:
+    """Of NVIDIA's driver, where there is one."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return next(iter(told.stdout.split()), None)
 
 
 def _named_devices(visible: str, listed: list[str]) -> list[str]:

@@ -103,8 +103,9 @@ def remedy_for(capability: Capability) -> str:
 
 
 def without_kernels(name: str, capability: Capability, built_for: Sequence[str]) -> str | None:
-    """What is wrong with this torch for that device, if anything is."""
-    if has_kernels(capability, built_for):
+    """What is wrong with this torch for that device, if anything is. AMD's builds name their
+    devices otherwise ('gfx90a'), and are left to themselves."""
+    if any(each.startswith("gfx") for each in built_for) or has_kernels(capability, built_for):
         return None
     built = ", ".join(built_for) or "no CUDA device"
     return (

@@ -5,6 +5,7 @@ import os
 import sys
 
 from paceline.machine.cores import num_cores
+from paceline.machine.load import cores_are_busy
 
 _ALLOCATOR = {
     # glibc returns every large block to the kernel and faults it in again, zeroed, at each step:
@@ -16,24 +17,33 @@ _ALLOCATOR = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
 
-_WAITING = {
-    # OpenMP's threads spin for milliseconds before they sleep. Where another program wants the
-    # core, the thread that is waited for does not get it: a small ResNet on two busy cores trained
-    # at a tenth of its speed (`python -m benchmarks.waiting`). So short a spin bridges most gaps
-    # between the operations of a step: with the cores to itself it reaches 0.91 of the default.
-    "GOMP_SPINCOUNT": "1000",
-}
+# OpenMP's threads spin for milliseconds before they sleep. Where another program wants the core,
+# the thread that is waited for does not get it: a small ResNet on two busy cores trained at a tenth
+# of its speed (`python -m benchmarks.waiting`). On busy cores a short spin bridges most gaps
+# between the operations of a step; with the cores to itself a process gains from a longer one,
+# still so short that it does little harm when others come later. Results do not depend on it.
+SPIN_ON_BUSY_CORES = "1000"
+SPIN_ON_IDLE_CORES = "10000"
 
 
 def speed_environment(num_procs: int, interface: str = "lo") -> dict[str, str]:
-    settings = {"OMP_NUM_THREADS": str(max(1, num_cores() // num_procs))}
+    num_threads = max(1, num_cores() // num_procs)
+    settings = {"OMP_NUM_THREADS": str(num_threads)}
     if sys.platform == "linux":
-        settings.update(_ALLOCATOR | _WAITING)
+        settings |= _ALLOCATOR
+        settings["GOMP_SPINCOUNT"] = _spin(num_threads)
         settings["GLOO_SOCKET_IFNAME"] = interface  # processes of one host need no network card
         if interface != "lo":
             settings["NCCL_SOCKET_IFNAME"] = interface
     settings["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    settings["TORCH_FR_BUFFER_SIZE"] = "2000"  # torch 2.10 has its flight recorder off by default
     return {name: os.environ.get(name, value) for name, value in settings.items()}
+
+
+def _spin(num_threads: int) -> str:
+    """One thread waits for no other, so nobody needs to look."""
+    is_idle = num_threads > 1 and not cores_are_busy()
+    return SPIN_ON_IDLE_CORES if is_idle else SPIN_ON_BUSY_CORES
 
 
 def exact_environment(deterministic: bool) -> dict[str, str]:

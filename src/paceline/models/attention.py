@@ -1,8 +1,9 @@
 """Multi-head attention for batches whose tokens are packed without padding.
 
-On a CPU a kernel goes over the packed tokens. Everywhere else heads of tokens are gathered into
-padded blocks for torch's own attention; that copy would be needed to bring heads together anyway.
-Both give the same up to rounding, but for which weights dropout drops.
+On a CPU a kernel goes over the packed tokens; without it, heads of tokens are gathered into padded
+blocks for torch's own attention, a copy that would be needed to bring heads together anyway. Other
+devices have their own way (`device_attention.py`). All give the same up to rounding, but for which
+weights dropout drops.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paceline.kernels import attention as kernel
+from paceline.models.device_attention import attend_on_device
 from paceline.models.packing import AttentionPlan, Packing
 
 # torch's CPU softmax is 10 times slower when a row is shorter than one AVX-512 register, and up to
@@ -34,7 +36,8 @@ def attend(
         extent = kernel.Extent(plan.num_heads, *lengths, plan.is_causal)
         if kernel.can_take(projected, key_value, extent):
             return kernel.attend(projected, key_value, plan.starts, extent, dropout_rate)
-    return attend_plainly(projected, key_value, plan, dropout_rate)
+        return attend_plainly(projected, key_value, plan, dropout_rate)
+    return attend_on_device(projected, key_value, plan, dropout_rate)
 
 
 def attend_plainly(

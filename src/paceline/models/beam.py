@@ -10,6 +10,7 @@ Ids go in and come out; text is the business of whoever calls. Training is in `t
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,8 @@ from paceline.models.packing import Packing
 from paceline.models.transformer import DecoderLayer, Transformer
 
 NEVER = float("-inf")
+Rows = list[list[float]]
+"""Numbers of each sentence."""
 SPARE_PIECES = 8
 
 
@@ -132,8 +135,8 @@ def _search_greedily(
     pieces = torch.full((len(sources),), model.shape.bos_id, device=decoder.mask.device)
     while growing:
         best, pieces = decoder.advance(pieces).max(dim=1)
-        for draft, piece, log_prob in zip(growing, pieces.tolist(), best.tolist(), strict=True):
-            draft.append(piece, log_prob)
+        for draft, log_prob, piece in zip(growing, *_in_one_read(best, pieces), strict=True):
+            draft.append(int(piece), log_prob)
         staying = [place for place, draft in enumerate(growing) if not draft.is_over]
         if 0 < len(staying) < len(growing):
             places = torch.tensor(staying, device=pieces.device)
@@ -141,6 +144,12 @@ def _search_greedily(
             decoder.keep(places, places)
         growing = [growing[place] for place in staying]
     return [draft.hypothesis(options) for draft in drafts]
+
+
+def _in_one_read(*tensors: Tensor) -> list[Any]:
+    """As lists; a device is waited for only once. Whole numbers are exact in float64."""
+    together: list[Any] = torch.stack([tensor.double() for tensor in tensors]).tolist()
+    return together
 
 
 @dataclass
@@ -190,14 +199,14 @@ class _Beam:
     def advance(self) -> None:
         """One more piece for every hypothesis."""
         scores, parents, pieces = self._candidates()
-        self._collect_complete(scores, parents, pieces)
+        best_log_probs = self._collect_complete(*_in_one_read(scores, parents, pieces))
         alive = scores.masked_fill(pieces == self.eos_id, NEVER)
         self.log_probs, chosen = alive.topk(self.options.beam_size, dim=1)
         first_rows = torch.arange(len(alive), device=alive.device).unsqueeze(1)
         rows = (first_rows * self.options.beam_size + parents.gather(1, chosen)).flatten()
         next_pieces = pieces.gather(1, chosen).flatten()
         self.ids = torch.cat([self.ids[rows], next_pieces.unsqueeze(1)], dim=1)
-        self._continue_with(rows, self._settle())
+        self._continue_with(rows, self._settle(best_log_probs))
 
     def _candidates(self) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations of each sentence, twice as many as the beam is wide: should all
@@ -210,21 +219,29 @@ class _Beam:
         all_pieces = pieces.view(len(self.log_probs), -1)
         return scores, places // best.shape[1], all_pieces.gather(1, places)
 
-    def _collect_complete(self, scores: Tensor, parents: Tensor, pieces: Tensor) -> None:
-        length = self.ids.shape[1]
-        numbers = list(self.sentences)
-        ended = ((pieces == self.eos_id) & (scores > NEVER)).nonzero().tolist()
-        for place, candidate in ended:
-            row = place * self.options.beam_size + int(parents[place, candidate])
-            log_prob = float(scores[place, candidate])
-            score = log_prob / self.options.divisor(length)
-            hypothesis = Hypothesis(self.ids[row, 1:].tolist(), score, log_prob)
-            self.sentences[numbers[place]].complete.append(hypothesis)
+    def _collect_complete(self, scores: Rows, parents: Rows, pieces: Rows) -> list[float]:
+        """Keep what has ended; the best log probability of each sentence that has not."""
+        ids: list[list[int]] | None = None
+        best = []
+        for place, number in enumerate(self.sentences):
+            alive = NEVER
+            for log_prob, parent, piece in zip(
+                scores[place], parents[place], pieces[place], strict=True
+            ):
+                if piece != self.eos_id:
+                    alive = max(alive, log_prob)
+                elif log_prob > NEVER:
+                    ids = ids or self.ids.tolist()
+                    row = ids[place * self.options.beam_size + int(parent)]
+                    score = log_prob / self.options.divisor(len(row))
+                    hypothesis = Hypothesis(row[1:], score, log_prob)
+                    self.sentences[number].complete.append(hypothesis)
+            best.append(alive)
+        return best
 
-    def _settle(self) -> list[int]:
+    def _settle(self, best_log_probs: list[float]) -> list[int]:
         """Move settled sentences to the results; the places of the others."""
         length, staying = self.ids.shape[1] - 1, []
-        best_log_probs = self.log_probs[:, 0].tolist()
         for place, number in enumerate(list(self.sentences)):
             sentence = self.sentences[number]
             at_limit = length >= sentence.limit
@@ -276,8 +293,7 @@ class CachedDecoder:
     def __init__(self, model: Transformer, sources: list[list[int]], beam_size: int) -> None:
         self.model, self.beam_size, self.position = model, beam_size, 0
         device = model.embedding.weight.device
-        source = _padded(sources, model.shape.pad_id).to(device)
-        memory, packing = model.encode(source)
+        memory, packing = model.encode(_padded(sources, model.shape.pad_id))
         self.layers: list[DecoderLayer] = list(model.decoder)  # type: ignore[arg-type]
         self.crosses = [_cross_heads(layer, memory, packing, model) for layer in self.layers]
         mask = torch.zeros(packing.is_real.shape, device=device, dtype=memory.dtype)
@@ -289,7 +305,7 @@ class CachedDecoder:
     def advance(self, pieces: Tensor) -> Tensor:
         """Log probabilities (rows, vocabulary) of what follows `pieces`, the newest of each row."""
         positions = torch.full_like(pieces, self.position)
-        states = self.model.embed(pieces, positions)
+        states = self.model.embed(pieces, positions, self.position + 1)
         for index, layer in enumerate(self.layers):
             states = self._advance_layer(index, layer, states)
         self.position += 1

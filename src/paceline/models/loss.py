@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from paceline.kernels import tokens
 
@@ -20,17 +21,20 @@ from paceline.kernels import tokens
 # whole gradient of the matrix, so with 32,768 rows 512 tokens at a time are 3 % slower than 1,024.
 CHUNK_BYTES = 64 * 2**20
 MIN_CHUNK_TOKENS = 1024
+# Of fp32 logits on a device, where few large products are better than many small ones.
+DEVICE_CHUNK_BYTES = 512 * 2**20
 
 
 class LossSums(NamedTuple):
     """Sums over the target tokens of a batch; `loss_sum` is what training minimises.
 
-    `nll_sum`, without smoothing and gradient, is what validation reports.
+    `nll_sum`, without smoothing and gradient, is what validation reports; on a device it is not
+    computed while gradients are.
     """
 
     loss_sum: Tensor
     num_tokens: int
-    nll_sum: Tensor
+    nll_sum: Tensor | None
 
 
 def smoothed_loss(hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> LossSums:
@@ -42,7 +46,9 @@ def smoothed_loss(hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: fl
     if is_plain and not torch.is_autocast_enabled("cpu"):
         loss, nll = _ChunkedLoss.apply(hidden, weight, targets, smoothing)  # type: ignore[no-untyped-call]
         return LossSums(loss, len(targets), nll)
-    return smoothed_loss_plainly(hidden, weight, targets, smoothing)
+    if hidden.device.type == "cpu":
+        return smoothed_loss_plainly(hidden, weight, targets, smoothing)
+    return smoothed_loss_on_device(hidden, weight, targets, smoothing)
 
 
 def smoothed_loss_plainly(
@@ -54,6 +60,46 @@ def smoothed_loss_plainly(
     nll = F.nll_loss(log_probs, targets, reduction="sum")
     loss = (1 - smoothing) * nll - smoothing / weight.shape[0] * log_probs.sum()
     return LossSums(loss, len(targets), nll.detach())
+
+
+def smoothed_loss_on_device(
+    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float
+) -> LossSums:
+    """The same by one fused operation. Where that would be large it is done in chunks, whose logits
+    are computed again in backward, so that never more than those of one are in memory."""
+    if not torch.is_grad_enabled():
+        return _device_sums(hidden, weight, targets, smoothing)
+    chunk_tokens = max(MIN_CHUNK_TOKENS, DEVICE_CHUNK_BYTES // (4 * weight.shape[0]))
+    if len(targets) <= chunk_tokens:
+        return LossSums(_cross_entropy(hidden, weight, targets, smoothing), len(targets), None)
+    parts = [
+        checkpoint(
+            _cross_entropy,
+            *(some_hidden, weight, some_targets, smoothing),
+            use_reentrant=False,
+            preserve_rng_state=False,
+        )
+        for some_hidden, some_targets in zip(
+            torch.split(hidden, chunk_tokens), torch.split(targets, chunk_tokens), strict=True
+        )
+    ]
+    return LossSums(torch.stack(parts).sum(), len(targets), None)
+
+
+def _device_sums(hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> LossSums:
+    chunk_tokens = max(MIN_CHUNK_TOKENS, DEVICE_CHUNK_BYTES // (4 * weight.shape[0]))
+    loss, nll = (torch.zeros((), device=hidden.device) for _ in range(2))
+    for start in range(0, len(targets), chunk_tokens):
+        chunk = slice(start, start + chunk_tokens)
+        logits, wanted = F.linear(hidden[chunk], weight).float(), targets[chunk]
+        nll += F.cross_entropy(logits, wanted, reduction="sum")
+        loss += F.cross_entropy(logits, wanted, reduction="sum", label_smoothing=smoothing)
+    return LossSums(loss, len(targets), nll)
+
+
+def _cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    logits = F.linear(hidden, weight).float()
+    return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=smoothing)
 
 
 class _ChunkedLoss(torch.autograd.Function):

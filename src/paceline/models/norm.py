@@ -6,7 +6,7 @@ statistics of all the step's micro-batches, wherever in the world they ran. So o
 four micro-batches and four processes with one each end with the same model.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -59,9 +59,9 @@ class StepBatchNorm2d(nn.Module):
         self.pending.add_(self._scratch)
         return output
 
-    def move_averages(self, statistics: torch.Tensor) -> None:
-        self.running_mean.lerp_(statistics[0], self.momentum)
-        self.running_var.lerp_(statistics[1], self.momentum)
+    def next_momentum(self) -> float:
+        """How far one step moves the running averages."""
+        return self.momentum
 
     def then_relu(self, x: torch.Tensor, before: torch.Tensor | None = None) -> torch.Tensor:
         """relu(norm(x) + before), in one operation where there is a kernel for it."""
@@ -120,15 +120,15 @@ class _Combined(nn.modules.batchnorm._BatchNorm):
             self.pending.add_(self._scratch)
         return output
 
-    def move_averages(self, statistics: torch.Tensor) -> None:
-        assert self.running_mean is not None and self.running_var is not None  # noqa: S101
+    def next_momentum(self) -> float | torch.Tensor:
+        """How far one step moves the running averages; counts the step."""
         assert self.num_batches_tracked is not None  # noqa: S101
         self.num_batches_tracked.add_(1)
-        momentum = self.momentum
-        if momentum is None:  # torch's way to ask for the plain mean of all steps
-            momentum = 1.0 / float(self.num_batches_tracked)
-        self.running_mean.lerp_(statistics[0], momentum)
-        self.running_var.lerp_(statistics[1], momentum)
+        if self.momentum is not None:
+            return self.momentum
+        # torch's way to ask for the plain mean of all steps. A device's count is not read.
+        is_here = self.num_batches_tracked.device.type == "cpu"
+        return 1.0 / (float(self.num_batches_tracked) if is_here else self.num_batches_tracked)
 
 
 class CombinedBatchNorm1d(_Combined, nn.BatchNorm1d): ...
@@ -179,24 +179,33 @@ def norm_layers(model: nn.Module) -> list[StepBatchNorm2d]:
 
 def take_statistics(model: nn.Module) -> torch.Tensor:
     """The sums of all layers in one flat tensor, ready to be added up over the world."""
-    layers = averaging_layers(model)
-    flat = torch.cat([layer.pending.flatten() for layer in layers]) if layers else torch.zeros(0)
-    for layer in layers:
-        layer.pending.zero_()
+    pending = [layer.pending for layer in averaging_layers(model)]
+    if not pending:
+        return torch.zeros(0, device=_device_of(model))
+    flat = torch.cat([sums.flatten() for sums in pending])
+    torch._foreach_zero_(pending)
     return flat
+
+
+def _device_of(model: nn.Module) -> torch.device | None:
+    return next((weight.device for weight in model.parameters()), None)
 
 
 @torch.no_grad()
 def absorb_statistics(model: nn.Module, mean_statistics: torch.Tensor) -> None:
-    """Move every running average by the mean statistics of the step's micro-batches."""
+    """Move every running average by the mean statistics of the step's micro-batches: all layers in
+    one operation on a device, where a hundred small ones take longer than the work in them."""
     layers = averaging_layers(model)
-    for layer, statistics in zip(layers, _split(model, mean_statistics), strict=True):
-        layer.move_averages(statistics)
-
-
-def _split(model: nn.Module, flat: torch.Tensor) -> Iterator[torch.Tensor]:
-    offset = 0
-    for layer in averaging_layers(model):
-        size = 2 * layer.num_features
-        yield flat[offset : offset + size].view(2, -1)
-        offset += size
+    sizes = [2 * layer.num_features for layer in layers]
+    by_momentum: dict[float, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+    for layer, statistics in zip(layers, torch.split(mean_statistics, sizes), strict=True):
+        momentum = layer.next_momentum()
+        if isinstance(momentum, torch.Tensor):
+            layer.running_mean.lerp_(statistics.view(2, -1)[0], momentum)  # type: ignore[union-attr]
+            layer.running_var.lerp_(statistics.view(2, -1)[1], momentum)  # type: ignore[union-attr]
+            continue
+        averages, means = by_momentum.setdefault(momentum, ([], []))
+        averages += [layer.running_mean, layer.running_var]  # type: ignore[list-item]
+        means += statistics.view(2, -1).unbind(0)
+    for momentum, (averages, means) in by_momentum.items():
+        torch._foreach_lerp_(averages, means, momentum)

@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer, from padded batches of ids to a sum of losses.
+"""The encoder-decoder Transformer, from batches of ids to a sum of losses.
 
 The layout is OpenSeq2Seq's and tensor2tensor's: one embedding for source, target and output,
 sinusoidal positions, attention without biases. Inside, tokens are packed without padding (see
@@ -19,10 +19,11 @@ from paceline.kernels import attention, tokens
 from paceline.models.attention import attend
 from paceline.models.dropout import add_dropout, dropout, linear_relu_dropout
 from paceline.models.loss import LossSums, smoothed_loss
-from paceline.models.packing import AttentionPlan, Packing
+from paceline.models.packing import AttentionPlan, PackedPairs, Packing, pack_padded
 from paceline.models.shapes import TransformerShape
 
-POSITIONS_STEP = 256
+# A longer sentence than any before makes a new table, which a device would wait for.
+POSITIONS_STEP = 1024
 LONGEST_WAVE = 10_000
 
 
@@ -41,38 +42,47 @@ class Transformer(nn.Module):
         self.decoder_norm = _last_norm(shape)
         nn.init.normal_(self.embedding.weight, std=shape.width**-0.5)
 
-    def forward(self, source: Tensor, target_in: Tensor, target_out: Tensor) -> LossSums:
-        """Losses of padded (sentences, length) batches, summed over the tokens of `target_out`.
+    def forward(
+        self,
+        pairs: PackedPairs | Tensor,
+        target_in: Tensor | None = None,
+        target_out: Tensor | None = None,
+    ) -> LossSums:
+        """Losses summed over the target tokens.
 
-        `target_in` starts with `bos_id`, `target_out` ends with `eos_id`; both and `source` are
-        filled up with `pad_id` at the end.
+        Padded (sentences, length) batches are packed here: sources, `target_in`, which starts with
+        `bos_id`, and `target_out`, which ends with `eos_id`, all filled up with `pad_id`.
         """
-        sources = Packing(source != self.shape.pad_id)
-        targets = Packing(target_out != self.shape.pad_id)
+        if not isinstance(pairs, PackedPairs):
+            assert target_in is not None and target_out is not None  # noqa: S101
+            pairs = pack_padded(pairs, target_in, target_out, self.shape.pad_id)
         # One lookup for both sides: the embedding's gradient is a whole matrix for each lookup.
-        ids = torch.cat([sources.pack(source), targets.pack(target_in)])
-        embedded = self.embed(ids, torch.cat([sources.positions, targets.positions]))
+        embedded = self.embed(pairs.ids, pairs.positions, pairs.longest)
         source_states, target_states = torch.split(
-            embedded, [len(sources.places), len(targets.places)]
+            embedded, [pairs.sources.num_tokens, pairs.targets.num_tokens]
         )
-        memory = self.run_encoder(source_states, sources)
-        hidden = self.run_decoder(target_states, targets, memory, sources)
-        labels = targets.pack(target_out)
-        return smoothed_loss(hidden, self.embedding.weight, labels, self.shape.label_smoothing)
+        memory = self.run_encoder(source_states, pairs.sources)
+        hidden = self.run_decoder(target_states, pairs.targets, memory, pairs.sources)
+        smoothing = self.shape.label_smoothing
+        return smoothed_loss(hidden, self.embedding.weight, pairs.labels, smoothing)
 
-    def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
-        """Scaled embeddings plus positions of any number of tokens, (tokens, width)."""
+    def embed(self, ids: Tensor, positions: Tensor, longest: int) -> Tensor:
+        """Scaled embeddings plus positions, all below `longest`, of any number of tokens."""
         embedded = F.embedding(ids, self.embedding.weight).mul_(math.sqrt(self.shape.width))
-        longest = int(positions.max()) + 1 if len(positions) else 1
-        table = sinusoids(_round_up(longest, POSITIONS_STEP), self.shape.width, ids.device)
+        length = POSITIONS_STEP if longest <= POSITIONS_STEP else _round_up(longest, POSITIONS_STEP)
+        table = sinusoids(length, self.shape.width, ids.device)
         embedded = embedded.add_(table.index_select(0, positions))
         return dropout(embedded, self.shape.residual_dropout if self.training else 0.0)
 
     def encode(self, source: Tensor) -> tuple[Tensor, Packing]:
-        """What the decoder looks at: packed states and where they sit in the padded batch."""
-        packing = Packing(source != self.shape.pad_id)
+        """What the decoder looks at: packed states and where they sit in the padded batch, which
+        is best given on the host."""
+        device = self.embedding.weight.device
+        packing = Packing.of(source != self.shape.pad_id)
+        ids = packing.pack(source.cpu()).to(device)
+        packing = packing.to(device)
         return self.run_encoder(
-            self.embed(packing.pack(source), packing.positions), packing
+            self.embed(ids, packing.positions, packing.length), packing
         ), packing
 
     def run_encoder(self, states: Tensor, packing: Packing) -> Tensor:
@@ -199,9 +209,17 @@ def _round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-@lru_cache(maxsize=8)
 def sinusoids(length: int, width: int, device: torch.device) -> Tensor:
     """(length, width): first sines, then cosines, as tensor2tensor has them."""
+    return _sinusoids(length, width, device)
+
+
+# A constant for `torch.compile`, which would else compute it in every step.
+sinusoids._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=8)
+def _sinusoids(length: int, width: int, device: torch.device) -> Tensor:
     num_waves = width // 2
     rate = math.log(LONGEST_WAVE) / max(num_waves - 1, 1)
     frequencies = torch.exp(torch.arange(num_waves, dtype=torch.float64) * -rate)

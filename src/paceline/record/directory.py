@@ -7,14 +7,23 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.record.fields import FieldChecks
-from paceline.record.schema import ENVIRONMENT_FIELDS, LAUNCH_FIELDS, SCHEMA, RunDirectory
+from paceline.record.schema import (
+    ENVIRONMENT_FIELDS,
+    LAUNCH_FIELDS,
+    SCHEMA,
+    SCRIPT_FIELDS,
+    RunDirectory,
+)
 
 
 def require_run(path: Path) -> RunDirectory:
     """The run at a path, or a UserError: it is none, or of a newer version than this one."""
     run = RunDirectory(path)
     if not run.exists():
-        raise UserError(f"{path} is not a run directory", "give the --run of a `paceline train`")
+        raise UserError(
+            f"{path} is not a run directory",
+            "give the --run of a `paceline train` or `paceline run`",
+        )
     refuse_newer(run)
     return run
 
@@ -33,6 +42,11 @@ def refuse_newer(run: RunDirectory) -> None:
 
 def read_environment(run: RunDirectory) -> dict[str, Any]:
     return FieldChecks(ENVIRONMENT_FIELDS).of(_read_json(run.environment))
+
+
+def read_script(run: RunDirectory) -> dict[str, Any]:
+    """What was run, of a script that was observed."""
+    return FieldChecks(SCRIPT_FIELDS).of(_read_json(run.script))
 
 
 def read_launch(run: RunDirectory) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 Files, all below the directory of the run:
 
 - `recipe.yaml`: every setting that it was trained with. Its presence makes a directory a run.
+- `script.json`: in its place, of a script that `paceline run` observed: `kind` "observed", `script`
+  (its path), `arguments`, `command`, `directory` it was started in, `python`, `num_procs`.
 - `environment.json`: versions, machine and threads of the newest attempt; `schema` is the number
   below, and a run without one was written by 0.1.0.
 - `events/`: append-only lines; `rank-00000.jsonl` and on of each process, `host-NAME.jsonl` of each
@@ -39,6 +41,20 @@ how often the run was started. Of a rank:
   `failed_save`, a checkpoint that could not be written.
 - `end`: the attempt left the loop; `reason` says why.
 
+An observed script's rank writes the same kinds of events, from `paceline/observe`. Its `begin` has
+no `steps_wanted`, because nobody said; `unit` is "sample". It also says `optimizers` (their
+classes), `loader` (`workers`, `batch_size`, `prefetch`, `pinned`, `num_batches`; without it the
+script reads its data in another way, and that time counts as compute), `parallel` ("ddp", "fsdp" or
+nothing), and `unmeasured`: what happened and was not timed, as texts. Its `steps` also hold
+`num_micro_batches`, `num_collectives` and `collective_bytes` (of calls of torch.distributed;
+DDP's own are `reduced_bytes`), and of several optimizers `optimizer_losses` by name. Its
+`score` holds what the script logged, under the script's own names; its `checkpoint` a `path` and
+`num_files`. `end` has `reason` "finished", "failed" or "stopped", and `seen`, how often each
+boundary was passed. `habits`: what was counted of the script's habits so far (values that were
+read, samplers, loaders, schedulers, names in what was saved), of which findings are made. A process
+that never stepped leaves nothing but a line in `events/idle.jsonl`,
+which the launcher reads and removes.
+
 Of a host: `probe`, what it did in `seconds` (processor, memory, disk, the interface, devices), with
 all counters as differences. `step` is the last step by then. Of the launcher: `launch` and `exit`.
 
@@ -46,8 +62,8 @@ all counters as differences. `step` is the last step by then. Of the launcher: `
 without overlap. `num_lost` in any event is how many before it could not be written, because the
 disk was full.
 
-Schema 1, of 0.1.0, also wrote `collective_bytes` into `steps`, and `num_norm_layers` and
-`checkpoint_name` into `begin`; nobody reads them. What a newer schema than this one means cannot be
+Schema 1, of 0.1.0, also wrote `num_norm_layers` and `checkpoint_name` into `begin`; nobody reads
+them. What a newer schema than this one means cannot be
 known, so such a run is refused.
 """
 
@@ -155,7 +171,14 @@ FIELDS: dict[str, Type] = {
     "compute_capability": "text",
     "loader_workers": "processes",
     "kernels": "texts by name",
+    "optimizers": "texts",
+    "parallel": "text",
+    "unmeasured": "texts",
     # steps
+    "num_micro_batches": "count",
+    "num_collectives": "count",
+    "collective_bytes": "number",
+    "optimizer_losses": "scores",
     "loss": "measure",
     "rate": "number",
     "rates": "numbers",
@@ -180,6 +203,8 @@ FIELDS: dict[str, Type] = {
     "write_seconds": "seconds",
     "until_step": "count",
     "failed_save": "flag",
+    "path": "text",
+    "num_files": "count",
     "is_limit": "flag",
     "units_per_second_loader": "number",
     "units_per_second_model": "number",
@@ -245,6 +270,17 @@ ENVIRONMENT_FIELDS: dict[str, Type] = {
 }
 """Of `environment.json`."""
 
+SCRIPT_FIELDS: dict[str, Type] = {
+    "kind": "text",
+    "script": "text",
+    "arguments": "texts",
+    "command": "texts",
+    "directory": "text",
+    "python": "text",
+    "num_procs": "processes",
+}
+"""Of `script.json`."""
+
 LAUNCH_FIELDS: dict[str, Type] = {
     "pid": "process",
     "hostname": "text",
@@ -264,6 +300,11 @@ class RunDirectory:
     @property
     def recipe(self) -> Path:
         return self.path / "recipe.yaml"
+
+    @property
+    def script(self) -> Path:
+        """In place of a recipe: what was run, where the training code is not Paceline's."""
+        return self.path / "script.json"
 
     @property
     def environment(self) -> Path:
@@ -318,5 +359,14 @@ class RunDirectory:
     def host_events(self, host: str) -> Path:
         return self.events / f"host-{host}.jsonl"
 
+    @property
+    def idle_events(self) -> Path:
+        """What observed processes that never stepped did instead."""
+        return self.events / "idle.jsonl"
+
+    @property
+    def is_observed(self) -> bool:
+        return self.script.is_file() and not self.recipe.is_file()
+
     def exists(self) -> bool:
-        return self.recipe.is_file()
+        return self.recipe.is_file() or self.script.is_file()

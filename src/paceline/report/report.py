@@ -25,6 +25,13 @@ class Report:
     """Where files go when the user names none: this path with a suffix."""
 
 
+def read_facts(path: Path, options: Options | None = None) -> Facts:
+    """Of a run directory, or of the log of another tool."""
+    if foreign.is_foreign(path):
+        return foreign.read_log(path, options or Options())
+    return read_run(path, options)
+
+
 def open_report(paths: list[Path], options: Options) -> Report:
     known = [_read(path, options) for path in paths]
     return _report_on(known[0]) if len(paths) == 1 else _compare(known)

@@ -15,23 +15,101 @@ if TYPE_CHECKING:
 
 def to_device(batch: Any, device: "torch.device") -> Any:
     """The same batch of tensors on the device; arrays become tensors on the way."""
-    return _changed(batch, lambda value: _tensor_on(value, device))
+    if isinstance(batch, Staged):
+        return batch.arrive(device)
+    if device.type == "cpu":
+        return _changed(batch, lambda value: _moved(_as_tensor(value), device))
+    return stage(batch, device).arrive(device)
 
 
-def _tensor_on(value: Any, device: "torch.device") -> Any:
+class _Place:
+    """Where in the memory of a staged batch one of its tensors lies."""
+
+    def __init__(self, tensor: "torch.Tensor", start: int) -> None:
+        import torch  # noqa: PLC0415  (a task's class is known without it)
+
+        self.start, self.dtype, self.shape = start, tensor.dtype, tensor.shape
+        self.end = start + tensor.nbytes
+        # Of the same layout (channels last), but without gaps.
+        self.stride = torch.empty_like(tensor, device="meta").stride()
+
+    def within(self, memory: "torch.Tensor") -> "torch.Tensor":
+        flat = memory[self.start : self.end].view(self.dtype)
+        return flat.as_strided(self.shape, self.stride, flat.storage_offset())
+
+
+@dataclasses.dataclass(frozen=True)
+class Staged:
+    """A batch whose tensors lie side by side in one piece of memory, so that one copy sends all.
+
+    Memory for CUDA is pinned: only from there does a copy go on while the host does something
+    else. torch keeps such memory, and gives it out again when the copies from it are done.
+    """
+
+    memory: "torch.Tensor"
+    form: Any
+    """The batch, with a `_Place` for each tensor."""
+
+    def arrive(self, device: "torch.device") -> Any:
+        return self.unpacked(self.memory.to(device, non_blocking=True))
+
+    def unpacked(self, memory: "torch.Tensor") -> Any:
+        """The batch, as views of the memory it has been copied to."""
+
+        def place(value: Any) -> Any:
+            return value.within(memory) if isinstance(value, _Place) else value
+
+        return _changed(self.form, place)
+
+
+_ALIGNMENT = 64
+
+
+def stage(batch: Any, device: "torch.device") -> Staged:
+    """Ready to be sent. Called by the threads that read ahead."""
     import torch  # noqa: PLC0415  (a task's class is known without it)
 
-    if isinstance(value, np.ndarray):
-        if value.dtype.kind not in "biufc":
-            return value  # texts, objects
-        if not value.flags.writeable or any(stride < 0 for stride in value.strides):
-            value = value.copy()  # torch takes neither
-        value = torch.from_numpy(value)
-    if not isinstance(value, torch.Tensor):
-        return value.to(device) if callable(getattr(value, "to", None)) else value
-    if device.type != "cpu" and value.device.type == "cpu":
-        value = value.pin_memory()
-    return value.to(device, non_blocking=True)
+    tensors: list[torch.Tensor] = []
+    places: list[_Place] = []
+
+    def place(value: Any) -> Any:
+        value = _as_tensor(value)
+        if not isinstance(value, torch.Tensor) or value.device.type != "cpu":
+            return _moved(value, device)
+        last = places[-1].end if places else 0
+        places.append(_Place(value, -(-last // _ALIGNMENT) * _ALIGNMENT))
+        tensors.append(value)
+        return places[-1]
+
+    form = _changed(batch, place)
+    memory = _new_memory(places[-1].end if places else 0, device)
+    for where, tensor in zip(places, tensors, strict=True):
+        where.within(memory).copy_(tensor)
+    return Staged(memory, form)
+
+
+def _new_memory(num_bytes: int, device: "torch.device") -> "torch.Tensor":
+    import torch  # noqa: PLC0415  (a task's class is known without it)
+
+    if device.type != "cuda":
+        return torch.empty(num_bytes, dtype=torch.uint8)
+    with torch.cuda.device(device):  # else a new thread would begin to use the first device
+        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
+
+
+def _as_tensor(value: Any) -> Any:
+    import torch  # noqa: PLC0415  (a task's class is known without it)
+
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "biufc":
+        return value  # texts, objects
+    if not value.flags.writeable or any(stride < 0 for stride in value.strides):
+        value = value.copy()  # torch takes neither
+    return torch.from_numpy(value)
+
+
+def _moved(value: Any, device: "torch.device") -> Any:
+    """Whatever can be moved: a tensor, or something of the user's."""
+    return value.to(device) if callable(getattr(value, "to", None)) else value
 
 
 def _changed(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -1,11 +1,13 @@
 """Evaluation over a world: every sample once, whatever the number of processes."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from paceline.data.readahead import Filling, ReadAhead, fill_at_once
+from paceline.data.readahead import Filling, ReadAhead, as_it_is, fill_at_once
 from paceline.errors import UserError
 from paceline.machine.cores import cores_of_process
+from paceline.tasks.batch_values import stage
 from paceline.tasks.contract import Scores
 from paceline.tasks.stream import TRAIN, Samples, samples_of
 from paceline.units import plural
@@ -58,10 +60,13 @@ class ScoreBatches:
             some = samples_of(self.samples[start : start + self._size], self.split)
             return self._task.fill(some, None)
 
-        if not self._task.reads_ahead or self._task.asked_workers == 0:
+        device = self._task.device
+        is_here = device.type == "cpu"
+        if (is_here and not self._task.reads_ahead) or self._task.asked_workers == 0:
             yield from (fill_at_once(begin(start)) for start in starts)
             return
-        ahead = ReadAhead(begin, iter(starts), cores_of_process(), _NUM_AHEAD)
+        prepare = as_it_is if is_here else partial(stage, device=device)
+        ahead = ReadAhead(begin, iter(starts), cores_of_process(), _NUM_AHEAD, prepare)
         try:
             for _ in starts:
                 yield ahead.take()[1]

@@ -23,6 +23,7 @@ from paceline.train import finetune
 from paceline.train.input import Input
 from paceline.train.loop import Loop
 from paceline.train.measure import environment, kernels, practice
+from paceline.train.measure.device_clock import steps_ahead
 from paceline.train.measure.flops import measure_peak
 from paceline.train.measure.probes import ProbeThread, find_place, start_probes
 from paceline.train.measure.recorder import Recorder
@@ -136,6 +137,7 @@ class Attempt:
         """Start-up ends here: from now on every second belongs to a phase of the loop."""
         progress = self.state.progress
         self.input.start(progress, self.recipe.steps)
+        self.stepper.marks.most_ahead = steps_ahead(self.input.step_bytes)
         facts = {**facts, "loader_workers": self.input.num_workers}
         self.recorder.begin(progress.step, progress.position, launched_at, facts)
         self.stepper.marks.restart()

@@ -7,19 +7,24 @@ micro-batch holds does not depend on any of it.
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import Any, Final, Protocol
 
-from paceline.data.readahead import Busy, ReadAhead
+import torch
+
+from paceline.data.readahead import Busy, ReadAhead, as_it_is
 from paceline.machine.cores import cores_of_process, memory_of_process
 from paceline.record.schema import CHECKPOINT, EVALUATE, INPUT
+from paceline.tasks.batch_values import Staged, stage
 from paceline.tasks.contract import ReadsAhead, Task
 from paceline.train.state import Progress
 from paceline.train.step import StepPlan, plan_step
 from paceline.units import count_of, format_bytes, plural
-from paceline.world import World
+from paceline.world import World, new_stream
 
 _FIRST_WORKERS: Final = 2
 _NUM_FIRST_STEPS: Final = 3
@@ -103,11 +108,16 @@ class Input:
     def __init__(self, task: Task, world: World, phases: PhaseTotals, note: Note) -> None:
         self.task, self.world = task, world
         self._phases, self._note = phases, note
+        self._on_device = world.device.type != "cpu"
         self._needs_settled = world.device.type == "cuda"
-        self._source = task if isinstance(task, ReadsAhead) and task.reads_ahead else None
+        # The thread that queues work for a device has no time to make batches, however cheap.
+        reads_ahead = isinstance(task, ReadsAhead) and (task.reads_ahead or self._on_device)
+        self._source = task if isinstance(task, ReadsAhead) and reads_ahead else None
         self._asked = self._source.asked_workers if self._source else 0
         self._ahead: ReadAhead | None = None
         self._limits = Limits(0, 0, "")
+        self._num_mine = 0
+        self._copies: BatchCopies | None = None
         self.num_workers = 0
         self._num_steps = 0
         self._is_warm = False
@@ -120,6 +130,7 @@ class Input:
         if self._source is None or progress.step >= num_steps:
             return
         plan = plan_step(self.task, progress.position, self.world)
+        self._num_mine = len(plan.mine)
         self._limits = limits_for(
             self._source.largest_batch_bytes,
             len(plan.mine),
@@ -130,21 +141,38 @@ class Input:
             return
         self.num_workers = self._asked or min(_FIRST_WORKERS, self._limits.num_workers)
         coming = coming_indices(self.task, progress, num_steps, self.world)
+        prepare: Callable[[Any], Any] = as_it_is
+        if self._on_device:
+            self._copies = BatchCopies(self.world.device)
+            prepare = partial(stage, device=self.world.device)
         self._ahead = ReadAhead(
-            self._source.begin_batch, coming, self.num_workers, self._limits.num_ahead
+            self._source.begin_batch, coming, self.num_workers, self._limits.num_ahead, prepare
         )
         self._start_window()
 
     def take(self, plan: StepPlan) -> list[Any]:
         if self._ahead is None or self._source is None:
             return [self.task.micro_batch(index) for index in plan.mine]
-        batches = []
-        for wanted in plan.mine:
-            index, batch = self._ahead.take()
-            if index != wanted:
-                raise AssertionError(f"read ahead {index}, but the step takes {wanted}")
-            batches.append(self._source.on_device(batch))
-        return batches
+        taken = [self._take_next(self._ahead) for _ in plan.mine]
+        if [index for index, _ in taken] != list(plan.mine):
+            raise AssertionError(f"read ahead {taken[0][0]} ..., but the step takes {plan.mine}")
+        if self._copies is None:
+            return [self._source.on_device(batch) for _, batch in taken]
+        if self._ahead.is_next_ready:  # one batch ahead: copied while this step computes
+            self._copies.send(*self._ahead.take())
+        return [batch for _, batch in taken]
+
+    def _take_next(self, ahead: ReadAhead) -> tuple[int, Any]:
+        if self._copies is None:
+            return ahead.take()
+        if not self._copies.num_sent:
+            self._copies.send(*ahead.take())
+        return self._copies.receive()
+
+    @property
+    def step_bytes(self) -> int:
+        """Of the batches of one step, where they are read ahead."""
+        return self._num_mine * self._source.largest_batch_bytes if self._source else 0
 
     def after_step(self, step: int, plan: StepPlan, is_settled: bool = True) -> None:
         """Count the step; now and then see whether the threads keep up.
@@ -256,6 +284,39 @@ class Input:
             is_limit=is_limit,
             text=text,
         )
+
+
+class BatchCopies:
+    """Batches on their way to a device.
+
+    On CUDA each is one copy from pinned memory on a stream of its own, beside what the device
+    computes; what is queued after `receive` waits on the device until the copy is done, and the
+    host does not. Written for CUDA and not measured on it by us.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = new_stream(device)
+        self._sent: deque[tuple[int, Staged, torch.Tensor, Any]] = deque()
+
+    @property
+    def num_sent(self) -> int:
+        """Not received yet."""
+        return len(self._sent)
+
+    def send(self, index: int, staged: Staged) -> None:
+        with torch.cuda.stream(self._stream):  # without one, where it is
+            memory = staged.memory.to(self._device, non_blocking=True)
+        copied = self._stream.record_event() if self._stream is not None else None
+        self._sent.append((index, staged, memory, copied))
+
+    def receive(self) -> tuple[int, Any]:
+        index, staged, memory, copied = self._sent.popleft()
+        if copied is not None:
+            computing = torch.cuda.current_stream(self._device)
+            computing.wait_event(copied)
+            memory.record_stream(computing)  # else it could be given out again too early
+        return index, staged.unpacked(memory)
 
 
 def coming_indices(task: Task, progress: Progress, num_steps: int, world: World) -> Iterator[int]:

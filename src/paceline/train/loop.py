@@ -4,9 +4,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from paceline.record.schema import CHECKPOINT, COMPUTE, EVALUATE, INPUT, NETWORK
+from paceline.record.schema import CHECKPOINT, COMPUTE, EVALUATE, INPUT
 from paceline.schedule import batch_scale, rate_at
+from paceline.train.agreement import Agreement
 from paceline.train.guard import lost, watch_loss
+from paceline.train.measure.recorder import ReadInterval
+from paceline.train.precision import scoring_in
 from paceline.train.step import plan_step
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ class Loop:
         self.run, self.state, self.stepper = attempt.run, attempt.state, attempt.stepper
         self.input, self.saver, self.recorder = attempt.input, attempt.saver, attempt.recorder
         self._last_save = time.monotonic()
+        self._agreement = Agreement(self.world, self.recorder.clock)
 
     def train(self, stop_asked: Callable[[], bool]) -> str:
         """Step until done or told to stop; the reason why it ended."""
@@ -34,14 +38,15 @@ class Loop:
             result = self.stepper.step(plan, batches, rate, recorder.ends_interval(step))
             progress.step, progress.position = step, plan.indices.stop
             recorder.add_step(step, rate, result)
-            stop, save_now = self._agree(stop_asked())
+            stop, save_now = self._agreement.after_step(stop_asked(), self._save_is_late())
             ends = stop or step == self.recipe.steps
             evaluate = self._evaluation_is_due(step)
             save = ends or save_now or self._save_is_due(step)
-            write = evaluate or save or recorder.ends_interval(step)
-            if write:
-                self._write_steps()
-            self.input.after_step(step, plan, is_settled=write)
+            must_write = evaluate or save
+            is_written = False
+            if must_write or recorder.ends_interval(step):
+                is_written = self._write_steps(must_write)
+            self.input.after_step(step, plan, is_settled=is_written)
             if evaluate:
                 self._evaluate(step)
             if save:
@@ -56,13 +61,11 @@ class Loop:
         schedule = self.recipe.schedule
         return rate_at(schedule, step, self.recipe.steps) * batch_scale(schedule, whole)
 
-    def _agree(self, stop_asked: bool) -> tuple[bool, bool]:
-        """All processes stop, and save by the clock, after the same step."""
+    def _save_is_late(self) -> bool:
+        """By the first process's clock."""
         minutes = self.recipe.checkpoint.every_minutes
-        due = minutes is not None and time.monotonic() - self._last_save >= 60 * minutes
-        with self.recorder.clock.phase(NETWORK):
-            stop, save = self.world.any_of([stop_asked, due and self.world.is_first])
-        return stop, save
+        is_late = minutes is not None and time.monotonic() - self._last_save >= 60 * minutes
+        return is_late and self.world.is_first
 
     def _evaluation_is_due(self, step: int) -> bool:
         every = self.recipe.evaluate.every_steps
@@ -72,18 +75,29 @@ class Loop:
         every = self.recipe.checkpoint.every_steps
         return every is not None and step % every == 0
 
-    def _write_steps(self) -> None:
-        """Record the steps since the last time, unless they show that the run is lost."""
-        progress, factor = self.state.progress, self.recipe.guard.diverged_factor
+    def _write_steps(self, all_of_them: bool) -> bool:
+        """Record the steps since the last time, unless they show that the run is lost. On a device
+        those before, unless it must be all: before scores, and into a checkpoint."""
+        epochs = self.task.epochs_at(self.state.progress.position)
+        self.recorder.close_interval(epochs, self.stepper.take_measures())
+        is_written = False
+        while (interval := self._read_interval(all_of_them)) is not None:
+            self._watch_losses(interval)
+            self.recorder.write_steps(self.recipe.steps, interval)
+            is_written = True
+        return is_written
+
+    def _read_interval(self, wait: bool) -> ReadInterval | None:
         with self.recorder.clock.more_of(COMPUTE):  # on CUDA the host waits here for the device
-            losses, measures = self.recorder.read_losses(), self.stepper.take_measures()
-        for step, rate, loss in losses:
-            problem = watch_loss(progress, loss, factor)
+            return self.recorder.read_interval(wait)
+
+    def _watch_losses(self, interval: ReadInterval) -> None:
+        factor = self.recipe.guard.diverged_factor
+        for step, rate, loss in interval.steps():
+            problem = watch_loss(self.state.progress, loss, factor)
             if problem:
                 self.recorder.note("warning", step=step, text=problem)
                 raise lost(problem, step, rate, self._last_good())
-        epochs = self.task.epochs_at(progress.position)
-        self.recorder.write_steps(self.recipe.steps, epochs, measures)
 
     def _last_good(self) -> str | None:
         if self.saver is not None:
@@ -95,11 +109,12 @@ class Loop:
         progress = self.state.progress
         with self.recorder.clock.phase(EVALUATE):
             network, world = self.state.scored_network, self.world
-            scores = self.task.score(network, "validation", world)
-            self.recorder.score(step, "validation", scores)
-            if self.recipe.evaluate.train_samples != 0:
-                seen = self.task.score_training(network, world)
-                self.recorder.score(step, "train", seen)
+            with scoring_in(self.stepper.arithmetic, world.device):
+                scores = self.task.score(network, "validation", world)
+                self.recorder.score(step, "validation", scores)
+                if self.recipe.evaluate.train_samples != 0:
+                    seen = self.task.score_training(network, world)
+                    self.recorder.score(step, "train", seen)
         self.stepper.marks.restart()
         score = scores.values[self.task.best_by]
         if progress.best_score is None or score > progress.best_score:

@@ -8,7 +8,14 @@ from typing import Any
 
 import torch
 
-from paceline.machine.arithmetic import Arithmetic, Capability, choose_arithmetic, weakest
+from paceline.errors import UserError
+from paceline.machine.arithmetic import (
+    Arithmetic,
+    Capability,
+    best_precision,
+    choose_arithmetic,
+    weakest,
+)
 from paceline.settings import Recipe
 from paceline.world import World
 
@@ -37,6 +44,22 @@ def multiplying_in(arithmetic: Arithmetic, device: torch.device) -> AbstractCont
     if arithmetic.precision == "fp32":
         return nullcontext()
     return torch.autocast(device.type, dtype=_TYPES[arithmetic.precision])
+
+
+def arithmetic_of_scores(recipe: Recipe, world: World) -> Arithmetic:
+    """For weights that may have been trained elsewhere: what this device lacks is no hindrance."""
+    if world.device.type == "cpu":
+        return Arithmetic("fp32")
+    try:
+        return agree_on_arithmetic(recipe, world)
+    except UserError:
+        return Arithmetic(best_precision(_capability_of(world.device)))
+
+
+def scoring_in(arithmetic: Arithmetic, device: torch.device) -> AbstractContextManager[Any]:
+    """Around evaluation: as a device multiplies in training. A processor scores in fp32, which
+    costs little there."""
+    return nullcontext() if device.type == "cpu" else multiplying_in(arithmetic, device)
 
 
 def number_type(arithmetic: Arithmetic) -> torch.dtype:

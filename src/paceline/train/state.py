@@ -4,7 +4,9 @@ What is *not* here is a function of what is: the learning rate follows from the 
 and all random numbers from the seed and the position.
 """
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
@@ -39,7 +41,7 @@ class TrainState:
     """Wrapped for the world; `unwrapped(model)` is the network."""
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
-    average: AveragedModel | None
+    average: "MovingAverage | None"
     progress: Progress = field(default_factory=Progress)
 
     @property
@@ -57,7 +59,7 @@ def build_state(
 ) -> TrainState:
     average = None
     if recipe.optimizer.average:
-        average = AveragedModel(
+        average = MovingAverage(
             network, multi_avg_fn=moving_average(recipe.optimizer.average), use_buffers=True
         )
     if recipe.compile:
@@ -70,8 +72,35 @@ def build_state(
     )
 
 
+class MovingAverage(AveragedModel):
+    """torch's, which sends its count of updates to the device in every step, and waits for that;
+    a moving average has no use for it there."""
+
+    def update_parameters(self, model: nn.Module) -> None:
+        if self.n_averaged == 0:  # on the host
+            super().update_parameters(model)
+            return
+        by_type: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+        for average, value in zip(_values(self.module), _values(model), strict=True):
+            averages, values = by_type.setdefault(value.dtype, ([], []))
+            averages.append(average)
+            values.append(value)
+        for averages, values in by_type.values():
+            self.multi_avg_fn(averages, values, self.n_averaged)  # type: ignore[misc]
+        self.n_averaged += 1
+
+
+def _values(network: nn.Module) -> Iterator[torch.Tensor]:
+    return (value.detach() for value in chain(network.parameters(), network.buffers()))
+
+
 def moving_average(decay: float) -> Any:
     return get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
+
+
+def device_of(state: TrainState) -> torch.device:
+    """Where its weights are."""
+    return next(state.network.parameters()).device
 
 
 def weight_tensors(network: nn.Module) -> Tensors:
@@ -101,9 +130,10 @@ def load_optimizer_tensors(state: TrainState, tensors: Tensors) -> None:
 
 
 def _laid_out_like(parameter: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """A copy beside its weight and in its memory format, which fast updates rely on."""
+    """A copy beside its weight and in its memory format, which fast updates rely on. Adam's count
+    of steps is beside it too: fused updates look for it there."""
     if value.shape != parameter.shape:
-        return value.clone()  # Adam's step count, which stays on the CPU
+        return value.to(parameter.device, copy=True)
     return torch.empty_like(parameter, dtype=value.dtype).detach().copy_(value)
 
 

@@ -19,7 +19,7 @@ from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE, NETWORK, OPTIMIZER
 from paceline.settings import Recipe
 from paceline.tasks.contract import Task
-from paceline.train.measure.device_clock import DeviceMarks, DeviceStep
+from paceline.train.measure.device_clock import DeviceMarks, MarkedSteps
 from paceline.train.measure.flops import count_flops
 from paceline.train.optimizer import set_rate
 from paceline.train.precision import multiplying_in
@@ -48,12 +48,13 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Measures:
-    """What the steps since the last log line gave to the network, and their times on a device."""
+    """What the steps since the last log line gave to the network, and their times on a device:
+    not read yet, because the device may not have got there."""
 
     reduced_bytes: int = 0
-    loss_scale: float | None = None
+    loss_scale: torch.Tensor | None = None
     """Of fp16: what losses are multiplied by now. It halves whenever gradients overflow."""
-    device_steps: list[DeviceStep] = field(default_factory=list)
+    steps: MarkedSteps = field(default_factory=MarkedSteps)
     """One for each of them; none on a CPU, where the host's clock is right."""
 
 
@@ -85,6 +86,7 @@ class Stepper:
         self, plan: StepPlan, batches: Sequence[Any], rate: float, want_norm: bool
     ) -> StepResult:
         with self.clock.phase(COMPUTE):
+            self.marks.limit_lead()
             self.marks.mark("begin")
             loss_sum = self.forward_backward(plan, batches)
         self.clock.move(self.watch.waited_seconds(), COMPUTE, NETWORK)
@@ -117,7 +119,7 @@ class Stepper:
     def _combine(self, loss_sum: torch.Tensor, plan: StepPlan) -> torch.Tensor:
         """The step's mean loss and the running averages of batch norm, in one small all-reduce."""
         network = self.state.network
-        sums = torch.cat([loss_sum.view(1), take_statistics(network).to(loss_sum)])
+        sums = torch.cat([loss_sum.view(1), take_statistics(network).to(loss_sum.dtype)])
         self.world.add_up(sums)
         absorb_statistics(network, sums[1:] / len(plan.indices))
         return sums[0] / plan.num_units
@@ -165,13 +167,13 @@ class Stepper:
         return Measures(
             reduced_bytes=self.watch.take_reduced_bytes(),
             loss_scale=self._loss_scale(),
-            device_steps=self.marks.take_steps(),
+            steps=self.marks.take_steps(),
         )
 
-    def _loss_scale(self) -> float | None:
-        """A number on the device, so it is asked for only where the device is waited for anyway."""
+    def _loss_scale(self) -> torch.Tensor | None:
         scaler = self.state.scaler
-        return float(scaler.get_scale()) if scaler.is_enabled() else None
+        one = torch.ones((), device=self.world.device)
+        return scaler.scale(one) if scaler.is_enabled() else None
 
 
 def gradient_norm(network: nn.Module, clip: float | None) -> torch.Tensor:

@@ -21,7 +21,7 @@ from paceline.files import write_whole
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import START_UP
 from paceline.train.measure.collectives import pending_collective
-from paceline.train.measure.device_clock import read_numbers
+from paceline.train.measure.device_clock import wait_for_device
 
 _EVERY_SECONDS = 0.5
 _COLLECTIVES = "distributed_c10d.py"
@@ -100,9 +100,9 @@ def collective_of(frame: FrameType | None, gradients_are_out: bool) -> str | Non
 
 
 def waits_for_device(frame: FrameType | None) -> bool:
-    """Whether it is in a read that ends when the device has done what was queued before it."""
+    """Whether it waits until the device has done what was queued."""
     while frame is not None:
-        if frame.f_code is read_numbers.__code__:
+        if frame.f_code is wait_for_device.__code__:
             return True
         frame = frame.f_back
     return False

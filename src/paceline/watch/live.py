@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.recipe import read_settings
+from paceline.recipe import settings_of_run
 from paceline.record.directory import is_being_trained, refuse_newer
 from paceline.record.events import Event
 from paceline.record.schema import RunDirectory
@@ -70,7 +70,10 @@ class Rank:
 def open_run(path: Path) -> "LiveRun":
     """A run, or an empty directory that is going to be one."""
     if not RunDirectory(path).exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise UserError(f"{path} is not a run directory", "give the --run of a `paceline train`")
+        raise UserError(
+            f"{path} is not a run directory",
+            "give the --run of a `paceline train` or `paceline run`",
+        )
     refuse_newer(RunDirectory(path))
     live = LiveRun(path)
     live.update()
@@ -99,7 +102,7 @@ class LiveRun:
 
     def _read_settings(self) -> dict[str, Any]:
         try:
-            return read_settings(self.run.recipe)
+            return settings_of_run(self.run)
         except UserError:
             return {}  # a directory whose recipe is about to be written
 

@@ -46,9 +46,8 @@ def meet(run: RunDirectory, place: Place) -> Iterator[Meeting]:
         yield Meeting(LOOPBACK)
     elif place.source == "torchrun":
         yield Meeting(_way_to(os.environ["MASTER_ADDR"], place))
-    elif place.has_master:
-        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        yield _meeting_at(address, port, place)
+    elif place.master is not None:
+        yield _meeting_at(*place.master, place)
     else:
         with _meeting_file(run, place) as (address, port, listener):
             yield _settled(address, port, place, listener)
@@ -56,16 +55,35 @@ def meet(run: RunDirectory, place: Place) -> Iterator[Meeting]:
 
 def _meeting_at(address: str, port: int, place: Place) -> Meeting:
     """The first process listens there, on that address alone where it is its own."""
+    _wait_for_name(address)
     listener = None
     if place.rank == 0:
         try:
             listener = _listen(address, port)
         except OSError as error:
             raise UserError(
-                f"process 0 cannot listen on MASTER_ADDR={address} port {port}: {error.strerror}",
-                "MASTER_ADDR must be an address of process 0's host, and MASTER_PORT free",
+                f"process 0 cannot listen on {address} port {port}, where {place.source} says "
+                f"that the processes meet: {error.strerror}",
+                "that must be an address of process 0's host (MASTER_ADDR), and the port free "
+                "(MASTER_PORT)",
             ) from error
     return _settled(address, port, place, listener)
+
+
+def _wait_for_name(name: str) -> None:
+    """The names of pods are known a little later than the pods begin."""
+    until = time.monotonic() + _MEET_SECONDS
+    while True:
+        try:
+            socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            return
+        except socket.gaierror as error:
+            if time.monotonic() > until:
+                raise UserError(
+                    f"no address is known for {name}, where the processes meet: {error.strerror}",
+                    "check that this host can look that name up",
+                ) from error
+        time.sleep(1.0)
 
 
 def _settled(address: str, port: int, place: Place, listener: socket.socket | None) -> Meeting:

@@ -1,4 +1,4 @@
-"""Training as one process of a world that mpirun, srun or torchrun has started.
+"""Training as one process of a world that mpirun, srun, torchrun or an engine has started.
 
 Each process of theirs becomes the parent of one worker, because allocator and thread settings must
 be there before a process starts. The first one does what a launcher does for a run: the lock, the
@@ -8,6 +8,7 @@ recipe, the launcher's events. Where the processes meet is settled in `meeting`.
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -26,10 +27,13 @@ from paceline.launch.batch.meeting import Meeting, meet
 from paceline.launch.batch.peers import Peers, wait_watching
 from paceline.launch.batch.place import Place
 from paceline.launch.claim import Job, claim_run, next_attempt, note_launch
-from paceline.launch.ending import ending_in_words
+from paceline.launch.ending import ending_in_words, was_stopped
+from paceline.launch.going_on import newest_step
+from paceline.launch.remote.host_facts import read_pulses
 from paceline.launch.scratch import scratch_directory
 from paceline.lifetime import process_started
 from paceline.machine.cores import num_cores
+from paceline.machine.mounts import is_object_store
 from paceline.machine.signals import FROM_A_SCHEDULER, caught_by, unmoved_by_closed_terminal
 from paceline.machine.tuning import exact_environment, speed_environment
 from paceline.order import WorkerOrder
@@ -48,6 +52,7 @@ def train_in_place(job: Job, place: Place, say: Say) -> int:
         note_launch(job.run, None, [])
         attempt = next_attempt(job.run)
         events = EventFile(job.run.launcher_events, attempt)
+        shutil.rmtree(_pulses(job, place), ignore_errors=True)  # of a start that was killed
         exact = exact_environment(job.recipe.deterministic)
         settings = speed_environment(place.local_size) | exact
         settings.pop("GLOO_SOCKET_IFNAME", None)  # not settled yet
@@ -61,12 +66,19 @@ def train_in_place(job: Job, place: Place, say: Say) -> int:
             launcher=place.source,
         )
         code = _run_worker(job, place, replace(order, attempt=attempt), say)
-        if code == 0:
-            say(ending_in_words(job.run, order.launched_at or time.time()))
+        _say_end(job, code, order.launched_at or time.time(), say)
         events.write("exit", code=code)
         events.close()
         shutil.rmtree(_pulses(job, place), ignore_errors=True)
         return code
+
+
+def _say_end(job: Job, code: int, started: float, say: Say) -> None:
+    """A process that another one asked to stop has ended well, but has not finished."""
+    if code in (0, 128 + signal.SIGTERM) and was_stopped(job.run):
+        say(f"stopped; saved at step {newest_step(job.run):,}. The same command goes on from there")
+    elif code == 0:
+        say(ending_in_words(job.run, started))
 
 
 def _run_worker(job: Job, place: Place, order: WorkerOrder, say: Say) -> int:
@@ -85,11 +97,17 @@ def _run_worker(job: Job, place: Place, order: WorkerOrder, say: Say) -> int:
             start_new_session=True,
         )
         host = socket.gethostname()
-        peers = Peers(_pulses(job, place), own, host)
+        peers = Peers(_pulses_of(job, place, own), own, host, job.run.path)
         stopped: list[int] = []
         with _passing_on(worker, stopped):
             code = wait_watching(worker, peers, place.rank, job.recipe.guard.hang_seconds, say)
+        if code == 0 and place.restarts_all and _was_stopped(own) and not peers.stop_was_wanted:
+            stopped.append(signal.SIGTERM)  # another host was told to end, and this one followed
         return _conclude(code, stopped, place, own / "error.json", say)
+
+
+def _was_stopped(own: Path) -> bool:
+    return any(beat.get("ended") == "stopped" for beat, _ in read_pulses(own))
 
 
 def _complete(order: WorkerOrder, meeting: Meeting, folder: Path) -> WorkerOrder:
@@ -144,6 +162,11 @@ def _conclude(code: int, stopped: list[int], place: Place, error_file: Path, say
     else:
         say(f"process {place.rank} on {socket.gethostname()}: {text}")
     return code if code > 0 else 1
+
+
+def _pulses_of(job: Job, place: Place, own: Path) -> Path:
+    """In a bucket the signs of life of other hosts come late, and would be taken for a hang."""
+    return own / "pulses" if is_object_store(job.run.path) else _pulses(job, place)
 
 
 def _pulses(job: Job, place: Place) -> Path:

@@ -5,7 +5,7 @@ MPI only starts them; they talk with each other through torch's collectives.
 
 from collections.abc import Mapping
 
-from paceline.launch.batch.place import Place, has_master, read_number
+from paceline.launch.batch.place import Place, read_master, read_number
 
 _RANK, _SIZE = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"
 _CONTACT = "OMPI_MCA_orte_hnp_uri"
@@ -23,7 +23,7 @@ def read_place(variables: Mapping[str, str]) -> Place:
         local_rank=read_number(variables, "OMPI_COMM_WORLD_LOCAL_RANK", 0),
         local_size=read_number(variables, "OMPI_COMM_WORLD_LOCAL_SIZE", 1),
         job=variables.get("PMIX_NAMESPACE", variables.get("OMPI_MCA_ess_base_jobid", "")),
-        has_master=has_master(variables),
+        master=read_master(variables),
         other_hosts=_addresses_of_mpirun(variables),
     )
 

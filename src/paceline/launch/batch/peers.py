@@ -25,17 +25,19 @@ _STACK_SECONDS = 2.0
 class Peers:
     """What all processes of the world last told, through files in the run directory."""
 
-    def __init__(self, folder: Path, own_pulses: Path, host: str) -> None:
+    def __init__(self, folder: Path, own_pulses: Path, host: str, run: Path) -> None:
+        self._stop_request = RunDirectory(run).stop_request
         self._folder, self._own, self._host = folder, own_pulses, host
+        self.stop_was_wanted = False
         self._changed: dict[str, tuple[str, float]] = {}
         """Per file its content and when it was first seen: clocks of hosts may differ."""
 
     def stop_is_wanted(self) -> bool:
         """`paceline stop`, from a host that cannot send this process a signal."""
-        request = RunDirectory(self._folder.parent).stop_request
-        if not request.exists():
+        if not self._stop_request.exists():
             return False
-        request.unlink(missing_ok=True)
+        self._stop_request.unlink(missing_ok=True)
+        self.stop_was_wanted = True
         return True
 
     def tell(self) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from paceline.errors import UserError
 from paceline.hosts.importing import expand_nodes
-from paceline.launch.batch.place import Place, has_master, read_number
+from paceline.launch.batch.place import Place, read_master, read_number
 from paceline.project import is_own
 from paceline.recipe import refuse_too_many_processes
 from paceline.settings import Recipe
@@ -45,7 +45,7 @@ def read_place(variables: Mapping[str, str]) -> Place:
         local_rank=read_number(variables, "SLURM_LOCALID", 0),
         local_size=tasks_here(variables),
         job=f"{job}.{restarts}",
-        has_master=has_master(variables),
+        master=read_master(variables),
         other_hosts=tuple(node for node in expand_nodes(nodes) if node != here),
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from paceline.errors import UserError
-from paceline.launch.batch.place import Place, has_master, read_number
+from paceline.launch.batch.place import Place, read_master, read_number
 
 
 def has_started(variables: Mapping[str, str]) -> bool:
@@ -12,7 +12,7 @@ def has_started(variables: Mapping[str, str]) -> bool:
 
 def read_place(variables: Mapping[str, str], source: str = "torchrun") -> Place:
     size = read_number(variables, "WORLD_SIZE")
-    if size > 1 and not has_master(variables):
+    if size > 1 and read_master(variables) is None:
         raise UserError(
             "RANK and WORLD_SIZE are set, but MASTER_ADDR and MASTER_PORT are not",
             "say where the processes meet: MASTER_ADDR=host MASTER_PORT=29500",
@@ -24,5 +24,5 @@ def read_place(variables: Mapping[str, str], source: str = "torchrun") -> Place:
         local_rank=read_number(variables, "LOCAL_RANK", 0),
         local_size=read_number(variables, "LOCAL_WORLD_SIZE", 1),
         job=variables.get("TORCHELASTIC_RUN_ID", ""),
-        has_master=has_master(variables),
+        master=read_master(variables),
     )

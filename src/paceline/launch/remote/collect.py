@@ -31,6 +31,7 @@ Say = Callable[[str], None]
 _CHECKPOINT = re.compile(r"step-[0-9]+")
 _ASIDE = ".collect-"
 _NOT_OURS = ("./.*", "./logs", "./launcher.log", "./launch.json", "./events/launcher.jsonl")
+_OF_EVERY_HOST = ["./events", "./stacks"]
 _CHUNK_BYTES = 1 << 16
 
 
@@ -157,7 +158,7 @@ def _fetch_files(run: RunDirectory, host: Host, everything: bool) -> bool:
     """All but checkpoints, or the events alone; False, and nothing is changed, if it was cut."""
     excluded = [*_NOT_OURS, "./checkpoints"]
     with _receiving(run) as aside:
-        command = _tar_command(host, run, ["." if everything else "./events"], excluded)
+        command = _tar_command(host, run, ["."] if everything else _OF_EVERY_HOST, excluded)
         is_complete = _receive(command, aside)
         if is_complete:
             _move_files(aside, run.path)

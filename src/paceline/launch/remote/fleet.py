@@ -9,9 +9,9 @@ from typing import Any
 
 from paceline.errors import Say, UserError
 from paceline.hosts.file import Host
-from paceline.launch.claim import Job
 from paceline.launch.hang import RankState
 from paceline.launch.remote.link import HostLink, Message, is_goodbye
+from paceline.launch.remote.program import Program
 from paceline.record.schema import RunDirectory
 from paceline.terminal import printable
 
@@ -52,10 +52,10 @@ class HostLog:
 
 
 class Fleet:
-    def __init__(self, job: Job, hosts: Sequence[Host], say: Say) -> None:
-        run = job.run
-        self.say, self._run = say, run
-        self._num_procs, self._silence_seconds = job.num_procs, job.recipe.guard.hang_seconds
+    def __init__(self, program: Program, hosts: Sequence[Host], say: Say) -> None:
+        run = program.run
+        self.say, self._run, self._program = say, run, program
+        self._num_procs, self._silence_seconds = program.num_procs, program.guard.hang_seconds
         self._inbox: queue.Queue[tuple[HostLink, int, Message]] = queue.Queue()
         self._token = uuid.uuid4().hex[:12]
         self.mark = run.path / f".host-{self._token}-{LAUNCHER}"
@@ -73,6 +73,7 @@ class Fleet:
             "num_procs": self._num_procs or host.devices or 0,
             "interface": None,
             "environment": passed_on(host),
+            **self._program.hello_fields(),
         }
 
     def _hello(self, host: Host) -> Message:
@@ -83,6 +84,7 @@ class Fleet:
             "run": str(self._run.path),
             "token": self._token,
             "silence_seconds": self._silence_seconds,
+            **self._program.hello_fields(),
         }
 
     def __enter__(self) -> "Fleet":
@@ -154,11 +156,13 @@ class Fleet:
             return
         link.take(message)
         if message["kind"] == "output":
-            self.note(link, message["text"])
+            self.note(link, message["text"], message.get("rank"))
 
-    def note(self, link: HostLink, text: str) -> None:
-        self._logs[link.name].write(text)
-        self.say(printable(f"[{link.name}] {text}"))
+    def note(self, link: HostLink, text: str, rank: int | None = None) -> None:
+        """What was said there; `rank` where it is known which process said it."""
+        self._logs[link.name].write(text if rank is None else f"[rank {rank}] {text}")
+        who = link.name if rank is None else f"{link.name} rank {rank}"
+        self.say(printable(f"[{who}] {text}"))
 
     def wait(
         self, links: Sequence[HostLink], done: Callable[[HostLink], bool], most: float

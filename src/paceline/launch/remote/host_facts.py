@@ -12,6 +12,8 @@ from paceline import config
 from paceline.doctor.probe import own_data_path
 from paceline.record.checkpoints import all_checkpoints, step_of
 
+_FULL_BYTES = 1_000_000
+
 
 def end_earlier(name: str, run: Path) -> None:
     """Supervisors that stand for the same host and run, but whose line to the launcher was cut:
@@ -58,6 +60,23 @@ def num_out_of_memory_kills() -> int:
         (Path("/sys/fs/cgroup/memory.events"), "oom_kill"),
     ]
     return sum(_count_in(path, name) for path, name in places)
+
+
+def full_disks() -> list[str]:
+    """Where file systems are mounted that have next to nothing left."""
+    found = []
+    for part in psutil.disk_partitions(all=True):
+        try:
+            space = psutil.disk_usage(part.mountpoint)
+        except OSError:
+            continue
+        if (
+            space.total > _FULL_BYTES
+            and space.free < _FULL_BYTES
+            and "ro" not in part.opts.split(",")
+        ):
+            found.append(part.mountpoint)
+    return found
 
 
 def _count_in(path: Path, name: str) -> int:

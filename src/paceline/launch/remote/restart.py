@@ -29,6 +29,8 @@ class Outcome:
     text: str = ""
     key: Any = None
     """Equal for two faults that are the same one."""
+    exit_code: int = 1
+    """Of the command, if the run ends with this fault."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class History:
     def why_in_vain(self, max_restarts: int) -> str | None:
         """Why another round would only fail as the last one did; None if it is worth trying."""
         *earlier, last = self.faults
+        if max_restarts == 0:
+            return "no restarts were asked for"
         if last.key is not None and any(last.key == fault.key for fault in earlier):
             return "the same happened before at the same step"
         if len(self.faults) > max_restarts:
@@ -74,7 +78,7 @@ def decide(
     in_vain = history.why_in_vain(max_restarts)
     if in_vain is None:
         return Decision(None, f"fault: {outcome.text}\nstarting again")
-    return Decision(1, f"fault: {outcome.text}\nthe run ends: {in_vain}")
+    return Decision(outcome.exit_code, f"fault: {outcome.text}\nthe run ends: {in_vain}")
 
 
 def exit_code_of(outcome: Outcome, stop_signal: int | None) -> int:

@@ -5,19 +5,16 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from paceline import config
 from paceline.errors import Say
 from paceline.hosts.file import HostsFile
-from paceline.launch.claim import Job
 from paceline.launch.failures import Failure, root_cause
-from paceline.launch.hang import RankState, find_hang
+from paceline.launch.hang import HangNews, RankState
 from paceline.launch.remote.fleet import Fleet, passed_on, savers_among, states_of
 from paceline.launch.remote.joining import HostStage, LateNews, find_end_of_patience
 from paceline.launch.remote.link import HostLink, names_of
+from paceline.launch.remote.program import End, Program
 from paceline.launch.remote.restart import Outcome
-from paceline.machine.tuning import exact_environment
 from paceline.order import HostPrice, WorkerOrder
-from paceline.project import as_question
 from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER
 
 _ECHO_SECONDS = 1.5
@@ -31,8 +28,8 @@ _STEPPING = (INPUT, COMPUTE, NETWORK, OPTIMIZER)
 class Stop:
     """What the user asked for, by signal or with `paceline stop`."""
 
-    def __init__(self, job: Job, say: Say) -> None:
-        self._file, self._say = job.run.stop_request, say
+    def __init__(self, program: Program, say: Say) -> None:
+        self._file, self._say, self._words = program.run.stop_request, say, program.stopping
         self.asked: int | None = None
         self.at_once = False
         self._file.unlink(missing_ok=True)
@@ -44,7 +41,7 @@ class Stop:
                 self._say("ending at once")
             return
         self.asked = number
-        self._say("saving a checkpoint on all hosts, then stopping (once more: end at once)")
+        self._say(self._words)
 
     def look(self) -> None:
         if self.asked is None and self._file.exists():
@@ -56,7 +53,7 @@ class Stop:
 class Mission:
     """What stays the same from round to round."""
 
-    job: Job
+    program: Program
     fleet: Fleet
     stop: Stop
     hosts_file: HostsFile
@@ -66,12 +63,12 @@ class Mission:
 
     @property
     def least(self) -> int:
-        return least_hosts(self.job, self.hosts_file)
+        return least_hosts(self.program, self.hosts_file)
 
 
-def least_hosts(job: Job, hosts_file: HostsFile) -> int:
+def least_hosts(program: Program, hosts_file: HostsFile) -> int:
     """With how many hosts the run may go on."""
-    return job.recipe.hosts.min or hosts_file.min or len(hosts_file.hosts)
+    return program.min_hosts or hosts_file.min or len(hosts_file.hosts)
 
 
 class Round:
@@ -81,16 +78,18 @@ class Round:
         self, mission: Mission, number: int, members: list[HostLink], num_procs: list[int]
     ) -> None:
         self.mission, self.members, self.num_procs = mission, members, num_procs
-        self.fleet, self.stop, self.job = mission.fleet, mission.stop, mission.job
+        self.fleet, self.stop, self.program = mission.fleet, mission.stop, mission.program
         self.number = number
         self._told_to_stop = False
+        self._stop_asked_at: float | None = None
         self._rejoining = ""
         self._slowest_step_seconds = 0.0
         self._last_step = (0, time.monotonic())
         self._is_stepping = True
         self._began = time.monotonic()
         self._have_joined = False
-        self._late_news = LateNews(self.job.recipe.guard.join_seconds)
+        self._late_news = LateNews(self.program.guard.join_seconds)
+        self._hangs = self.program.new_hang_watch()
 
     def run(self, started: float) -> Outcome:
         problem = self._start(started)
@@ -113,19 +112,22 @@ class Round:
             link.send(
                 do="start",
                 round=self.number,
-                recipe=config.to_yaml(config.dump(self.job.recipe)),
-                project=as_question(self.job.recipe.workload),
+                **self._fields(link),
                 num_procs=self.num_procs[position],
                 num_hosts=len(self.members),
                 host_rank=position,
                 has_store=link is first,
                 address=link.host.private_address,
-                environment=passed_on(link.host) | exact_environment(self.job.recipe.deterministic),
                 order=self._order(position, link in savers).as_document(),
                 interface=self.mission.interfaces.get(link.name),
                 seconds_since=time.time() - started,
             )
         return None
+
+    def _fields(self, link: HostLink) -> dict[str, Any]:
+        fields = self.program.start_fields(link.host)
+        environment = passed_on(link.host) | fields.pop("variables")
+        return {**fields, "environment": environment}
 
     def _order(self, position: int, saves: bool) -> WorkerOrder:
         """What the launcher knows of the order to a host's workers; their host adds the rest."""
@@ -195,11 +197,10 @@ class Round:
             return Outcome("stopped")
         cause = root_cause(failures)
         lost = [link for link in self.members if not link.is_ready]
-        if cause.is_mistake:
-            return Outcome("mistake", cause.message)
-        if lost:
+        if lost and not cause.is_mistake:
             return self._lost(lost)
-        return Outcome("fault", cause.text, cause.key if cause.state else None)
+        full = [d for m in self.members if m.name == cause.host for d in _full_disks(m)]
+        return self.program.outcome_of(cause, End(states_of(self.members), full))
 
     def _failure(self, link: HostLink) -> Failure:
         ended = link.exit or {}
@@ -228,17 +229,19 @@ class Round:
             return self._judge_joining() if self.stop.asked is None else self._stop_joining()
         if self.stop.asked is not None and not self._told_to_stop:
             self._tell_to_stop()
-        hang = find_hang(
-            states_of(self.members), self.job.recipe.guard.hang_seconds, self._slowest_step_seconds
-        )
+        if self._has_stopped_long_enough():
+            return Outcome("stopped")
+        hang = self._hangs.look(states_of(self.members), self._slowest_step_seconds)
         if hang is not None:
-            return self._end_hang(hang.text)
+            self._tell_hang(hang)
+            if hang.ends_round:
+                return Outcome("fault", f"hang: {hang.text}")
         self._take_in_returned()
         return None
 
     def _judge_joining(self) -> Outcome | None:
         """Nobody trains before all are there, so there is nothing to save or to lose yet."""
-        waited, join_seconds = time.monotonic() - self._began, self.job.recipe.guard.join_seconds
+        waited, join_seconds = time.monotonic() - self._began, self.program.guard.join_seconds
         starting = [link for link in self.members if not _has_joined(link)]
         stages = [HostStage.of(link.name, link.stage, waited) for link in starting]
         news = self._late_news.about(stages, waited)
@@ -258,23 +261,29 @@ class Round:
         self._have_joined = all(_has_joined(link) for link in self.members)
         return None if self._have_joined else Outcome("stopped")
 
+    def _has_stopped_long_enough(self) -> bool:
+        limit, asked_at = self.program.stop_seconds, self._stop_asked_at
+        return limit is not None and asked_at is not None and time.monotonic() - asked_at > limit
+
     def _tell_to_stop(self) -> None:
         self._told_to_stop = True
+        self._stop_asked_at = time.monotonic()
         self.fleet.ask(self.members, do="ask_stop")
 
-    def _end_hang(self, text: str) -> Outcome:
-        self.mission.say(f"hang: {text}; where every process is:")
+    def _tell_hang(self, hang: HangNews) -> None:
+        self.mission.say(f"hang: {hang.text}; where every process is:")
         for state in states_of(self.members):
             self.mission.say(f"  {state.place}, for {state.quiet_seconds:.0f} s")
         self.fleet.ask(self.members, do="stacks")
         until = time.monotonic() + _STACK_SECONDS
         while time.monotonic() < until:
             self.fleet.pump()
-        return Outcome("fault", f"hang: {text}")
+        if hang.stacks:
+            self.mission.say(f"  {hang.stacks}")
 
     def _take_in_returned(self) -> None:
         """A host that has come back joins at a checkpoint, for which all stop."""
-        if self._rejoining or self._told_to_stop:
+        if self._rejoining or self._told_to_stop or not self.program.can_take_in_hosts:
             return
         self.fleet.call_back_the_lost()
         back = [
@@ -294,3 +303,7 @@ def _has_joined(link: HostLink) -> bool:
 
 def _has_failed(link: HostLink) -> bool:
     return link.exit is not None and link.exit["code"] != 0
+
+
+def _full_disks(link: HostLink) -> list[str]:
+    return list((link.exit or {}).get("full_disks", []))

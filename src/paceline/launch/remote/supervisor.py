@@ -18,31 +18,28 @@ import socket
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 import psutil
 
-from paceline.doctor.probe import project_facts
 from paceline.launch.agent import AgentOrder
 from paceline.launch.remote.host_facts import (
     end_earlier,
-    newest_step,
+    full_disks,
     num_out_of_memory_kills,
-    read_pulses,
     tokens_in,
-    with_data_of_project,
 )
 from paceline.launch.remote.joining import StageWatch, importing, write_stage
+from paceline.launch.remote.program_here import ProgramHere, TrainingHere
 from paceline.launch.scratch import scratch_directory
+from paceline.launch.script.remote.output import split_rank
+from paceline.launch.script.remote.program_here import ScriptHere
 from paceline.launch.starter import AgentStarter, RunningAgent
 from paceline.machine.cores import num_cores
 from paceline.machine.devices import num_visible_devices
 from paceline.machine.interfaces import interface_of
 from paceline.machine.signals import caught_by, survive
-from paceline.machine.tuning import speed_environment
-from paceline.order import WorkerOrder
 
 Message = dict[str, Any]
 
@@ -61,6 +58,7 @@ class Supervisor:
         self._answers = answers
         self._lock = threading.Lock()
         self._folder = scratch / "round"
+        self._program = program_of(hello, self._folder)
         self._listener: socket.socket | None = None
         self._starter = starter
         self._agent: RunningAgent | None = None
@@ -97,7 +95,7 @@ class Supervisor:
         what = message["do"]
         if what == "look":
             tokens = tokens_in(self.run, self._token_prefix)
-            self.answer("looked", tokens=tokens, newest_step=newest_step(self.run))
+            self.answer("looked", tokens=tokens, **self._program.look())
         elif what == "listen":
             self._listen()
         elif what == "start":
@@ -106,7 +104,7 @@ class Supervisor:
             self.ask_stop()
             self.pulse(heard_stop=True)
         elif what == "stacks":
-            self._print_stacks()
+            self._program.keep_stacks()
         elif what == "end_round":
             self.end_round()
             self.answer("round_over", round=self._round)
@@ -122,17 +120,16 @@ class Supervisor:
     def _start(self, message: Message) -> None:
         self.end_round()
         self._round = message["round"]
-        self._prepare_run(message)
-        order = self._worker_order(message)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir()
         this = AgentOrder(
             run=str(self.run),
             num_procs=message["num_procs"],
-            worker=order.as_document(),
             log_directory=str(self._folder / "errors"),
             num_hosts=message["num_hosts"],
             host_rank=message["host_rank"],
-            directory=self._project_directory(message),
             failure_file=str(self._folder / "failure.json"),
+            **self._program.prepare(message),
         )
         self._num_procs = this.num_procs
         self._begin(this, message)
@@ -151,40 +148,19 @@ class Supervisor:
             self._listener.close()
             self._listener = None
 
-    def _prepare_run(self, message: Message) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir()
-        recipe = with_data_of_project(message["recipe"], message.get("project"))
-        (self._folder / "recipe.yaml").write_text(recipe, encoding="utf-8")
-        if not (self.run / "recipe.yaml").exists():
-            self.run.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(self._folder / "recipe.yaml", self.run / "recipe.yaml")
-
-    def _project_directory(self, message: Message) -> str | None:
-        """Workers start where the user's code is, as they do on the launcher's machine."""
-        found = project_facts(message.get("project"))
-        return found["path"] if found else None
-
-    def _worker_order(self, message: Message) -> WorkerOrder:
-        return replace(
-            WorkerOrder.from_document(message["order"]),
-            launched_at=time.time() - message["seconds_since"],
-            recipe=str(self._folder / "recipe.yaml"),
-            pulse_directory=str(self._folder),
-        )
-
     def _follow(self, agent: RunningAgent, said: IO[str], number: int) -> None:
         """Pass on what the workers print, and at the end how it ended."""
         with said:
             for line in said:
-                self.answer("output", text=line.rstrip("\n"))
+                rank, text = split_rank(line.rstrip("\n"))
+                self.answer("output", text=text, rank=rank)
         code = agent.wait()
         try:
             failure = json.loads((self._folder / "failure.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             failure = None
         killed = num_out_of_memory_kills() - self._kills_before
-        beats = [beat for beat, _ in read_pulses(self._folder)]
+        beats = self._program.beats()
         self.answer(
             "exited",
             round=number,
@@ -192,10 +168,11 @@ class Supervisor:
             failure=failure,
             beats=beats,
             memory_kills=max(killed, 0),
+            full_disks=full_disks(),
         )
 
     def pulse(self, heard_stop: bool = False) -> None:
-        beats = [{**beat, "silent_seconds": age} for beat, age in read_pulses(self._folder)]
+        beats = self._program.beats()
         if len(beats) >= self._num_procs:
             self._stages = None
         stage = self._stages.look() if self._stages else None
@@ -203,29 +180,13 @@ class Supervisor:
         self.answer("pulse", round=self._round, **now)
 
     def ask_stop(self) -> None:
-        for process in self._workers():
+        for process in self._program.workers():
             process.terminate()
-
-    def _workers(self) -> list[psutil.Process]:
-        found = []
-        for beat, _ in read_pulses(self._folder):
-            try:
-                process = psutil.Process(beat["pid"])
-                if "paceline.train.worker" in process.cmdline():
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
-
-    def _print_stacks(self) -> None:
-        """A stopped process prints its stack too, once it is woken; it is killed right after."""
-        for process in self._workers():
-            process.send_signal(signal.SIGUSR1)
-            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGCONT)  # one that is stopped hears of it only then
 
     def end_round(self) -> None:
         """The workers die with their agent."""
-        workers = self._workers()
+        workers = with_children(self._program.workers())
         if self._agent is not None and self._agent.poll() is None:
             self._agent.kill()
             self._agent.wait()
@@ -241,15 +202,29 @@ class Supervisor:
         self._token.unlink(missing_ok=True)
 
 
+def with_children(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """What workers have started does not end with them by itself."""
+    found = list(processes)
+    for process in processes:
+        try:
+            found += process.children(recursive=True)
+        except psutil.Error:
+            continue
+    return found
+
+
+def program_of(message: Message, folder: Path) -> ProgramHere:
+    kind = TrainingHere if message["script"] is None else ScriptHere
+    return kind(Path(message["run"]), folder)
+
+
 def environment_of(message: Message) -> dict[str, str]:
     """What the agent and the workers get beside this process's own environment."""
     given = {name: str(value) for name, value in message["environment"].items()}
     interface = message["interface"] or interface_of(message["address"]) or "lo"
-    return {
-        **speed_environment(message["num_procs"] or max(1, num_visible_devices()), interface),
-        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
-        **given,
-    }
+    num_procs = message["num_procs"] or max(1, num_visible_devices())
+    kind = TrainingHere if message["script"] is None else ScriptHere
+    return {**kind.environment(num_procs, interface), **given}
 
 
 def read_lines(inbox: "queue.Queue[Message | None]") -> None:

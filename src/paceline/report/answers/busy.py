@@ -25,7 +25,7 @@ def busy(facts: Facts) -> Answer:
     figures: dict[str, Any] = {}
     if math.isfinite(share):
         figures |= {"utilisation": share, "utilisation_of": what}
-        figures["utilisation_by_host"] = {use.host: use.cpu_share for use in facts.world.hosts}
+        figures["utilisation_by_host"] = _by_host(facts)
     own = facts.world.own_cpu_share
     if own is not None:
         figures["own_cpu_share"] = own
@@ -42,10 +42,15 @@ def busy(facts: Facts) -> Answer:
         QUESTIONS["busy"],
         sentence + _main_process(facts, figures),
         figures,
-        _HOW if facts.is_own else "",
+        _HOW if facts.is_own else facts.world.counters_how,
         _missing(facts, share, achieved, peak),
         _busier(facts, of_peak),
     )
+
+
+def _by_host(facts: Facts) -> dict[str, float]:
+    known = {use.host: use.cpu_share for use in facts.world.hosts}
+    return {host: share for host, share in known.items() if facts.is_own or math.isfinite(share)}
 
 
 def _measured(facts: Facts, share: float, what: str, of_peak: float) -> str:
@@ -115,6 +120,8 @@ def _main_process(facts: Facts, figures: dict[str, Any]) -> str:
 
 
 def _missing(facts: Facts, share: float, achieved: float | None, peak: float | None) -> str:
+    if not facts.is_own and math.isfinite(share):
+        return ""
     if not facts.is_own:
         return (
             "utilisation: run `nvidia-smi --query-gpu=utilization.gpu,power.draw --format=csv -l 5`"

@@ -104,9 +104,9 @@ def score_points(facts: Facts) -> float | None:
     learning, best = facts.learning, best_score(facts.learning)
     scale = scales_of(facts.settings.get("workload")).get(learning.best_by)
     curve = series(learning.scores, learning.best_by)
-    if best is None or learning.lower_is_better:
+    if scale is None or best is None or learning.lower_is_better:
         return None  # fewer errors are more, so there is no price of a point
-    if scale is None or is_doubtful_start(curve, learning, facts.step):
+    if is_doubtful_start(curve, learning, facts.step):
         return None
     value = best.values[learning.best_by]
     if value <= 0:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from paceline.report.answers.answer import QUESTIONS, Answer
+from paceline.report.answers.script import checkpoint_of_script, data_of_script
 from paceline.report.answers.words import go_on, listed
 from paceline.report.facts.facts import CheckpointContents, DataCard, Facts, GivenData
 from paceline.report.facts.learning import is_below_one_epoch
@@ -21,6 +22,8 @@ _NO_COST = " What a save costs while training goes on is not known from so few."
 
 
 def data(facts: Facts) -> Answer:
+    if facts.is_observed:
+        return data_of_script(facts)
     if facts.data.card is not None:
         return _by_card(facts, facts.data.card)
     counts = _counted(facts)
@@ -155,6 +158,8 @@ def _by_settings(facts: Facts) -> Answer:
 
 
 def checkpoint(facts: Facts) -> Answer:
+    if facts.is_observed:
+        return checkpoint_of_script(facts)
     if not facts.is_own:
         return _checkpoint_of_log(facts)
     held, cost = facts.saving.newest, facts.saving.cost

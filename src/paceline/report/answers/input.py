@@ -12,6 +12,8 @@ from paceline.units import count_of, format_seconds, percent
 
 def input_(facts: Facts) -> Answer:
     ask, found = QUESTIONS["input"], facts.verdict
+    if facts.is_observed and found.step_seconds and "loader" not in facts.begin:
+        return _without_loader()
     if facts.is_own and not found.step_seconds:
         return Answer("input", ask, "No step was recorded.", missing="steps")
     if INPUT not in found.shares and any("input" in doubt.answers for doubt in facts.doubts):
@@ -27,6 +29,16 @@ def input_(facts: Facts) -> Answer:
     return _recorded(facts) if facts.is_own else _of_log(facts)
 
 
+def _without_loader() -> Answer:
+    return Answer(
+        "input",
+        QUESTIONS["input"],
+        "Not known: the script reads its data without torch's DataLoader, so that the time it "
+        "takes counts as compute.",
+        missing="a torch.utils.data.DataLoader, whose batches can be timed",
+    )
+
+
 def _without_input(step_seconds: float, fastest: float) -> str:
     return (
         f"If input took no time at all, a step would take {format_seconds(fastest)} instead of "
@@ -37,7 +49,8 @@ def _without_input(step_seconds: float, fastest: float) -> str:
 def _recorded(facts: Facts) -> Answer:
     found, workers = facts.verdict, facts.loader_workers
     share, fastest = found.shares[INPUT], found.without_input_seconds
-    threads = f" with {count_of(workers, 'loader thread')} per process" if workers else ""
+    noun = "worker process" if facts.is_observed else "loader thread"
+    threads = f" with {count_of(workers, noun)} per process" if workers else ""
     sentence = (
         f"{'Yes' if found.word == INPUT else 'No'}: the loop waited for its next batch "
         f"{percent(share)} of the time{threads}. {_without_input(found.step_seconds, fastest)}"

@@ -108,6 +108,11 @@ def _predicted(facts: Facts) -> Answer:
     """Nobody measured waiting: the bytes of a ring all-reduce on the link are its upper bound."""
     sent, link, found = predicted_per_step(facts), link_of(facts), facts.verdict
     ask, seconds = QUESTIONS["network"], seconds_on_link(facts)
+    measured = sent_per_step(facts)
+    if measured is not None and is_link_impossible(facts):
+        return _impossible(facts, measured)
+    if measured is not None and found.step_seconds:
+        return _counted(facts, measured, seconds)
     if sent is None or facts.world.num_hosts == 1 or not found.step_seconds:
         sentence = f"{why_no_ring(facts)}{_at_most(facts)}"
         return Answer("network", ask, sentence, missing=missing_for_ring(facts))
@@ -144,6 +149,28 @@ def _predicted(facts: Facts) -> Answer:
         "measured waiting, and how much of it overlaps with computing; "
         "`paceline train` records both",
     )
+
+
+def _counted(facts: Facts, measured: float, seconds: float | None) -> Answer:
+    """Bytes are known from counters, waiting is not: their time on the link is its upper bound."""
+    step_seconds, link = facts.verdict.step_seconds, link_of(facts)
+    figures: dict[str, Any] = {"measured_bytes_per_step": measured, "step_seconds": step_seconds}
+    sent = (
+        f"each host sent {format_bytes(measured)} in every step of {format_seconds(step_seconds)}, "
+        f"{format_bits(8 * measured / step_seconds)} on average"
+    )
+    how = f"the interfaces' counters; {facts.world.traffic_how}"
+    if seconds is None or link is None:
+        sentence = f"It cannot be told without the speed of the link: {sent}.{_at_most(facts)}"
+        return Answer("network", QUESTIONS["network"], sentence, figures, how, GIVE_LINK)
+    share = seconds / step_seconds
+    figures |= {"link_bits_per_second": link, "link_share": share}
+    word = "It may have been" if share >= LEAST_SHARE else "No"
+    sentence = (
+        f"{word}: {sent}, which is {percent(share)} of what a link of {format_bits(link)} carries; "
+        "the step can have waited for it no longer than that."
+    )
+    return Answer("network", QUESTIONS["network"], sentence, figures, how)
 
 
 def _without_network(share: float, fastest: float) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from paceline.record import checkpoints as stored
 from paceline.report.answers.answer import QUESTIONS, Answer
+from paceline.report.answers.script import LOG_VALIDATION
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import (
     Gap,
@@ -162,6 +163,8 @@ def _unknown(facts: Facts, best: dict[str, Any], told: str) -> Answer:
 
 
 def _missing(facts: Facts) -> str:
+    if facts.is_observed:
+        return LOG_VALIDATION
     if facts.is_own:
         return (
             "scores of a part of the training data: evaluate.train_samples above 0, and at least "
@@ -183,7 +186,7 @@ def _remedy(facts: Facts, gap: Gap, best: dict[str, Any]) -> str:
 
 def best_checkpoint(facts: Facts) -> tuple[dict[str, Any], str]:
     best, by = best_score(facts.learning), facts.learning.best_by
-    if best is None or not facts.is_own:
+    if best is None or not facts.is_own or facts.is_observed:
         return {}, ""
     path = facts.run / "checkpoints" / stored.checkpoint_name(best.step)
     kept = "" if path.is_dir() else " (not kept)"

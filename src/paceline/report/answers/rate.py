@@ -35,6 +35,8 @@ def rate(facts: Facts) -> Answer:
     if facts.is_own:
         sentence = "Not known: the recipe's schedule cannot be read."
         missing = "a valid `schedule` in recipe.yaml"
+        if facts.is_observed:
+            sentence, missing = "Not known: no step was recorded.", "steps"
     elif facts.rate.policy:
         sentence = f"Its configuration names the policy {facts.rate.policy}."
         missing = "what that gives at each step: log the rate"
@@ -117,6 +119,8 @@ def _how(facts: Facts, points: Points) -> str:
     known = "every step" if len(points) >= facts.num_steps else "the last step of each line"
     if facts.rate.odd_steps is not None:
         return f"{_HOW_RECORDED}{known}"
+    if facts.is_observed:
+        return f"the rate of the optimizer's first group at {known}"
     since = " since it went on" if facts.rate.seams else ""
     return f"{_HOW_RECORDED}{known}; compared with the recipe's formula, which it follows{since}"
 

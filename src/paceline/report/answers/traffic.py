@@ -137,6 +137,9 @@ def missing_for_ring(facts: Facts) -> str:
 def _of_log(facts: Facts) -> Answer:
     """No log counts bytes; what a ring must send follows from parameters and processes."""
     ask, sent, world = QUESTIONS["traffic"], predicted_per_step(facts), facts.world
+    measured = sent_per_step(facts)
+    if measured is not None:
+        return _counted(facts, measured, sent)
     if sent is None or world.gradient_bytes is None or world.num_hosts == 1:
         return Answer("traffic", ask, why_no_ring(facts), missing=missing_for_ring(facts))
     step_seconds = facts.verdict.step_seconds
@@ -162,6 +165,29 @@ def _of_log(facts: Facts) -> Answer:
         missing = missing if link_of(facts) else f"{GIVE_LINK}; and {missing}"
     how = f"2(N-1)/N of the gradients; N from {world.how}; {world.gradient_how}"
     return Answer("traffic", ask, f"{sentence}.", figures, how, missing)
+
+
+def _counted(facts: Facts, measured: float, predicted: float | None) -> Answer:
+    """What a tool that watched the interfaces saw while a foreign run trained."""
+    step_seconds = facts.verdict.step_seconds
+    figures: dict[str, Any] = {
+        "measured_bytes_per_step": measured,
+        "predicted_bytes_per_step": predicted,
+        "sent_bytes_per_second": measured / step_seconds if step_seconds else None,
+    }
+    speed = f" ({format_bits(8 * measured / step_seconds)})" if step_seconds else ""
+    sentence = (
+        f"In every step of {format_seconds(step_seconds)} each host sent {format_bytes(measured)}"
+        f"{speed}"
+    )
+    if predicted:
+        figures["ratio"] = measured / predicted
+        sentence += (
+            f", {percent(measured / predicted)} of the {format_bytes(predicted)} that a ring "
+            "all-reduce needs"
+        )
+    how = f"the interfaces' counters, times the length of a step; {facts.world.traffic_how}"
+    return Answer("traffic", QUESTIONS["traffic"], f"{sentence}.", figures, how)
 
 
 def _against_the_step(facts: Facts, sent: float, step_seconds: float) -> tuple[str, dict[str, Any]]:

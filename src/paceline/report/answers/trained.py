@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from paceline.report.answers.answer import QUESTIONS, Answer
+from paceline.report.answers.script import LOG_VALIDATION
 from paceline.report.answers.time import is_evaluated_much
 from paceline.report.answers.words import again, go_on, score_change, score_value, signed
 from paceline.report.facts.facts import Facts
@@ -347,7 +348,9 @@ def _curve_in_words(curve: Points, lower_is_better: bool) -> str:
 def _what_is_missing(facts: Facts, score: Trend | None, loss: Trend | None) -> str:
     is_cheap = not is_evaluated_much(facts)  # else the report asks for fewer evaluations
     set_lower = ": set evaluate.every_steps lower" if facts.is_own and is_cheap else ""
-    lacking = ["how many steps were wanted"] if facts.steps_wanted is None else []
+    set_lower = f": {LOG_VALIDATION}" if facts.is_observed else set_lower
+    is_unknown = facts.steps_wanted is None and not facts.is_observed
+    lacking = ["how many steps were wanted"] if is_unknown else []
     if score is not None:
         lacking += [f"more evaluations{set_lower}"] if score.is_doubtful else []
     elif facts.is_own and not len(facts.learning.loss):
@@ -360,7 +363,7 @@ def _what_is_missing(facts: Facts, score: Trend | None, loss: Trend | None) -> s
 
 
 def _train_on(facts: Facts, state: str) -> str:
-    if not facts.is_own:
+    if not facts.is_own or facts.is_observed:
         return ""
     if state == "untrained" or (state == "improving" and has_settled(facts)):
         return _longer(facts)

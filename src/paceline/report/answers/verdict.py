@@ -4,6 +4,7 @@ from typing import Any
 
 from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK
 from paceline.report.answers.answer import QUESTIONS, Answer
+from paceline.report.answers.script import remedy_of_script, unmeasured_of_script
 from paceline.report.answers.words import again, go_on
 from paceline.report.facts.arithmetic import could_be_lighter
 from paceline.report.facts.busyness import utilisation
@@ -36,7 +37,7 @@ def verdict(facts: Facts) -> Answer:
     return Answer(
         "verdict",
         QUESTIONS["verdict"],
-        sentence(found) + _slow_rank(facts) + _loader(facts),
+        sentence(found) + _slow_rank(facts) + _loader(facts) + unmeasured_of_script(facts),
         figures,
         f"a bottleneck is what would save at least {percent(LEAST_SHARE)} of the {found.whole} if "
         "it took no time; waiting for a straggler (one slow process) is not counted as network",
@@ -138,7 +139,9 @@ def _missing(found: Verdict) -> str:
 
 
 def remedy(facts: Facts) -> str:
-    """What this project offers against it, as a command."""
+    """What this project offers against it, as a command; what a script can do, in its terms."""
+    if facts.is_observed:
+        return remedy_of_script(facts)
     offered = {
         INPUT: _faster_input,
         NETWORK: _less_traffic,

@@ -84,11 +84,14 @@ def _wall(facts: Facts) -> Iterator[Doubt]:
 
 def _rate(facts: Facts) -> Iterator[Doubt]:
     """What was trained on against how fast, in the time that training took."""
-    times, seconds = facts.step_times, facts.booked.get("training", 0.0)
+    times, booked = facts.step_times, facts.booked
+    seconds = booked.get("training", 0.0)
+    if seconds:
+        seconds += booked.get("unexplained", 0.0) + booked.get("checkpoint", 0.0)
     rate = times.units_per_second if times is not None else None
     if rate is None or not seconds or not facts.num_units:
         return
-    # The rate is of the loop, which is never longer than the training that was booked.
+    # The rate is of the loop, which is never longer than all that may be part of it.
     if rate * seconds < facts.num_units / _TOLERANCE - rate * _LEAST_SECONDS:
         yield Doubt(
             f"{rate:,.0f} a second for {format_seconds(seconds)} are fewer than the "

@@ -176,6 +176,16 @@ class CheckpointCost:
 
 
 @dataclass(frozen=True)
+class SavedFiles:
+    """What a script saved last, in a form of its own."""
+
+    path: Path
+    step: int
+    num_bytes: int
+    num_files: int
+
+
+@dataclass(frozen=True)
 class Saving:
     """Checkpoints: what one holds and what saving cost, or what is said of them beforehand."""
 
@@ -183,6 +193,7 @@ class Saving:
     cost: CheckpointCost = field(default_factory=CheckpointCost)
     every_steps: int | None = None
     predicted_bytes: int | None = None
+    files: SavedFiles | None = None
 
 
 @dataclass(frozen=True)
@@ -299,6 +310,10 @@ class World:
     device_names: tuple[str, ...] = ()
     hosts: list[HostUse] = field(default_factory=list)
     """What each did, by its probes."""
+    counters_how: str = ""
+    """Of a foreign run: which tools watched its hosts, and what their values stand for."""
+    traffic_how: str = ""
+    """The same of those that counted what was sent."""
     rank_inputs: tuple[RankInput, ...] = ()
     """Of processes that printed their own waits."""
     times: WorldTimes | None = None
@@ -330,6 +345,17 @@ class Doubt:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """A mistake of a script that was observed, with the evidence of this run."""
+
+    what: str
+    evidence: str
+    place: str
+    """`train.py:12`, or nothing where no line is to blame."""
+    change: str
+
+
+@dataclass(frozen=True)
 class Facts:
     run: Path
     tool: str = PACELINE
@@ -356,6 +382,7 @@ class Facts:
     """Threads of each process that read ahead, as many as it had in the end."""
     loader_note: str = ""
     warnings: list[str] = field(default_factory=list)
+    findings: tuple[Finding, ...] = ()
     options: Options = field(default_factory=Options)
 
     wall_seconds: float = 0.0
@@ -388,6 +415,17 @@ class Facts:
     def is_own(self) -> bool:
         """Whether it is a run directory, which can be trained on and evaluated."""
         return self.tool == PACELINE
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether it is a run of a script that is not Paceline's."""
+        return "script" in self.settings
+
+    @property
+    def how_far(self) -> str:
+        """In words; how many steps a script wanted, nobody said."""
+        wanted = f" of {self.steps_wanted:,}" if self.steps_wanted is not None else ""
+        return f"at step {self.step:,}{wanted}"
 
     @property
     def unit(self) -> str:

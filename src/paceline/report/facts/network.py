@@ -56,11 +56,14 @@ def predicted_per_step(facts: Facts) -> float | None:
 
 
 def seconds_on_link(facts: Facts) -> float | None:
-    """How long a step's ring all-reduce takes on the link, if it leaves the host at all."""
-    link, predicted = link_of(facts), predicted_per_step(facts)
-    if not link or predicted is None or facts.world.num_hosts == 1:
+    """How long a step's ring all-reduce takes on the link, if it leaves the host at all. Beside a
+    foreign log, what counters saw on the interface is believed before the prediction."""
+    link, sent = link_of(facts), predicted_per_step(facts)
+    if not facts.is_own and sent_per_step(facts) is not None:
+        sent = sent_per_step(facts)
+    if not link or sent is None or facts.world.num_hosts == 1:
         return None
-    return 8 * predicted / link
+    return 8 * sent / link
 
 
 MOST_OF_STEP = 1.05

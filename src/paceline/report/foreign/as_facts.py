@@ -13,6 +13,7 @@ from paceline.record.schema import INPUT, NETWORK
 from paceline.report.facts.consistency import checked
 from paceline.report.facts.facts import (
     Facts,
+    HostUse,
     Learning,
     Options,
     RankInput,
@@ -28,7 +29,11 @@ from paceline.report.facts.learning import is_lower_better
 from paceline.report.facts.network import predicted_per_step, seconds_on_link
 from paceline.report.facts.trend import LEAST_POINTS, Points
 from paceline.report.facts.verdict import Verdict, judge_shares
+from paceline.report.foreign.counters.counters import CPU, DEVICE, SENT
+from paceline.report.foreign.counters.host_use import Stretch, host_uses
+from paceline.report.foreign.counters.host_use import in_words as counters_in_words
 from paceline.report.foreign.imagenet_example import NUM_TRAINING_PICTURES
+from paceline.report.foreign.imagenet_example import TOOL as PICTURES
 from paceline.report.foreign.openseq2seq import schedule_of
 from paceline.report.foreign.run import Curve, ForeignRun
 from paceline.units import format_count
@@ -53,8 +58,10 @@ def as_facts(run: ForeignRun, options: Options) -> Facts:
         steps_wanted=run.steps_wanted,
         steps_per_line=run.print_every_steps or 1,
         printed=run.config,
+        begin={"unit": run.unit} if run.unit else {},
         num_parameters=run.num_parameters,
-        warnings=run.notes,
+        loader_workers=run.loader_workers,
+        warnings=[*run.notes, *(note for one in run.counters for note in one.notes)],
         options=options,
         wall_seconds=run.wall_seconds or _timed_seconds(run),
         wall_how=run.wall_how or "the printed times of steps, start-up and evaluations, added up",
@@ -112,6 +119,7 @@ def _step_times(run: ForeignRun) -> StepTimes | None:
         timings=np.array(values),
         steps_per_timing=times.steps_per_timing,
         num_timings=times.curve.num_points,
+        units_per_second=run.units_per_second,
         is_sample=times.is_sample and times.curve.num_points < times.num_steps,
         slowest=Slowest(*times.slowest) if times.slowest is not None else None,
         how=times.how,
@@ -124,6 +132,7 @@ def _world(run: ForeignRun) -> World:
         gradients = float(run.num_parameters * run.gradient_bytes_each)
         count = format_count(run.num_parameters)
         parts = f"{count} parameters x {run.gradient_bytes_each} bytes"
+    stretch = Stretch(run.begin_time, run.end_time)
     return World(
         size=run.world,
         how=run.world_how,
@@ -139,7 +148,17 @@ def _world(run: ForeignRun) -> World:
         gradient_bytes=gradients,
         gradient_parts=parts,
         gradient_how=run.gradient_how,
+        hosts=_hosts(run),
+        counters_how=counters_in_words(run.counters, stretch, (DEVICE, CPU)),
+        traffic_how=counters_in_words(run.counters, stretch, (SENT,)),
     )
+
+
+def _hosts(run: ForeignRun) -> list[HostUse]:
+    """By the logs of tools that watched the machines meanwhile."""
+    stretch = Stretch(run.begin_time, run.end_time)
+    seconds, num_steps = run.step_times.mean_seconds or 0.0, run.step_times.num_steps
+    return host_uses(run.counters, stretch, seconds, num_steps)
 
 
 def _learning(run: ForeignRun) -> Learning:
@@ -183,7 +202,7 @@ def _training_set(run: ForeignRun) -> TrainingSet:
     given = run.config.get("data_layer_params")
     settings = given if isinstance(given, dict) else {}
     named = tuple(str(settings[name]) for name in _DATA_SETTINGS if settings.get(name))
-    fits = bool(run.steps_per_epoch and run.global_batch and not named)
+    fits = bool(run.tool == PICTURES and run.steps_per_epoch and run.global_batch)
     return TrainingSet(
         named=named,
         steps_per_epoch=run.steps_per_epoch,

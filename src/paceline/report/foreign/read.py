@@ -1,14 +1,16 @@
 """Finding out which tool wrote a log, and reading it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from paceline.errors import UserError
 from paceline.record.schema import RunDirectory
 from paceline.report.facts.facts import Facts, Options
-from paceline.report.foreign import imagenet_example, openseq2seq, tensorboard
+from paceline.report.foreign import formats, tensorboard
 from paceline.report.foreign.as_facts import as_facts
+from paceline.report.foreign.counters.beside import counters_in
 from paceline.report.foreign.event_files import is_event_file
 from paceline.report.foreign.failures import read_failed_start
 from paceline.report.foreign.joining import Gathering, beside, is_named_after_rank, one_run
@@ -25,18 +27,15 @@ _LOG_SUFFIXES = {"", ".log", ".out", ".err", ".txt", ".gz", ".bz2", ".xz"}
 _EVENT_FOLDERS = {"tensorboard", "tb", "tb_logs", "events", "runs", "logs"}
 _MOST_FILES = 2000
 _LINES_AT_BEGIN = 20_000
-Reader = Callable[[Path, Iterator[str]], list[ForeignRun]]
-_TOOLS: tuple[tuple[Callable[[str], bool], Reader], ...] = (
-    (openseq2seq.is_openseq2seq, openseq2seq.read),
-    (imagenet_example.is_imagenet, imagenet_example.read),
-)
 
 
 def is_foreign(path: Path) -> bool:
     """Whether this is for `read_foreign`: any file, and a directory of logs that is no run."""
     if path.is_dir():
         return not RunDirectory(path).exists() and (
-            bool(tensorboard.event_files(path)) or next(_known_logs(path), None) is not None
+            bool(tensorboard.event_files(path))
+            or bool(formats.stores_in(path))
+            or next(_known_logs(path), None) is not None
         )
     return path.is_file()
 
@@ -52,16 +51,20 @@ def read_foreign(path: Path) -> ForeignRun:
     run = _read_directory(path) if path.is_dir() else _read_file(path)
     if run is None:
         raise UserError(f"{path} holds nothing that can be reported", _READABLE)
+    if path.is_dir():
+        run.counters += counters_in(path)
     if run.path != path and path.is_dir():
         run.notes.append(f"read from {run.path}")
     return run
 
 
 def _read_directory(path: Path) -> ForeignRun | None:
-    """Event files and the text logs beside them are of one run."""
+    """Event files, stores and the text logs beside them are of one run."""
     gathering, logs = Gathering(), dict(_known_logs(path))
     only_seen: dict[Path, int] = {}
-    for run in tensorboard.read(path, only_seen):
+    stores = formats.stores_in(path)
+    has_events = bool(tensorboard.event_files(path))
+    for run in tensorboard.read(path, only_seen) if has_events else _read_stores(stores):
         near = [file for file in logs if is_beside(file, run.path, path)]
         for file in near:
             if found := one_run(_read_with(file, logs.pop(file))):
@@ -72,10 +75,26 @@ def _read_directory(path: Path) -> ForeignRun | None:
             gathering.add(found)
     for place, step in only_seen.items():
         gathering.add_seen(place, step)
-    return gathering.finish()
+    chosen = gathering.finish()
+    if has_events and chosen is not None and len(stores) == 1:
+        return _with_store(chosen, stores[0])
+    return chosen
 
 
-def _worth_reading(logs: dict[Path, Reader], only_seen: dict[Path, int]) -> dict[Path, Reader]:
+def _read_stores(stores: list[tuple[Path, formats.Store]]) -> Iterator[ForeignRun]:
+    for place, read in stores:
+        yield from read(place)
+
+
+def _with_store(run: ForeignRun, store: tuple[Path, formats.Store]) -> ForeignRun:
+    """Event files have clocks, a store has the rest, where both are of one run."""
+    held = one_run(_read_stores([store]))
+    return beside(run, held) if held is not None and held.step == run.step else run
+
+
+def _worth_reading(
+    logs: dict[Path, formats.Reader], only_seen: dict[Path, int]
+) -> dict[Path, formats.Reader]:
     """Of very many the longest, with the files of its other processes."""
     if not is_much(list(logs), len(logs)):
         return logs
@@ -90,15 +109,22 @@ def _worth_reading(logs: dict[Path, Reader], only_seen: dict[Path, int]) -> dict
 def is_beside(log: Path, run: Path, top: Path) -> bool:
     """In the folder of the event files, or above one that holds nothing but them."""
     folder = log.parent
-    return folder == run or (folder == run.parent and run != top and run.name in _EVENT_FOLDERS)
+    is_of_store = folder.parent == run and folder.name == "files"
+    return (
+        folder == run
+        or is_of_store
+        or (folder == run.parent and run != top and run.name in _EVENT_FOLDERS)
+    )
 
 
 def _read_file(path: Path) -> ForeignRun | None:
     if is_event_file(path):
         return one_run(tensorboard.read(path))
+    if store := formats.store_of(path):
+        return one_run(store(path))
     if not looks_like_text(path):
         raise UserError(f"{path} is not a log that Paceline knows: it is not text", _READABLE)
-    read = _reader_of(text_lines(path))
+    read = formats.reader_of(lambda: text_lines(path))
     if read is None and (failed := read_failed_start(path, text_lines(path))):
         return failed[0]
     if read is None:
@@ -106,23 +132,16 @@ def _read_file(path: Path) -> ForeignRun | None:
     return one_run(_read_with(path, read))
 
 
-def _read_with(path: Path, read: Reader) -> list[ForeignRun]:
+def _read_with(path: Path, read: formats.Reader) -> list[ForeignRun]:
     return read(path, text_lines(path))
 
 
-def _known_logs(directory: Path) -> Iterator[tuple[Path, Reader]]:
+def _known_logs(directory: Path) -> Iterator[tuple[Path, formats.Reader]]:
     """Text logs below a directory, one per process perhaps; only their begin is looked at."""
     files = sorted(file for file in directory.rglob("*") if file.is_file())
     for file in files[:_MOST_FILES]:
         if file.suffix in _LOG_SUFFIXES and looks_like_text(file):
-            read = _reader_of(islice(text_lines(file), _LINES_AT_BEGIN))
+            begin = list(islice(text_lines(file), _LINES_AT_BEGIN))
+            read = formats.reader_of(partial(iter, begin))
             if read is not None:
                 yield file, read
-
-
-def _reader_of(lines: Iterator[str]) -> Reader | None:
-    for line in lines:
-        for is_of_tool, read in _TOOLS:
-            if is_of_tool(line):
-                return read
-    return None

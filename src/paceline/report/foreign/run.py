@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from paceline.report.facts.facts import Failed
+from paceline.report.foreign.counters.counters import Counters
 
 Points = list[tuple[int, float]]
 
@@ -198,8 +199,15 @@ class ForeignRun:
     steps_per_epoch: int | None = None
     num_parameters: int | None = None
     gradient_bytes_each: int = 4
+    loader_workers: int | None = None
+    """Of each process, that read ahead."""
+    unit: str = ""
+    """What is counted in `units_per_second`, in the singular."""
+    units_per_second: float | None = None
     gradient_how: str = "4 bytes for each, as 32-bit gradients take"
 
+    counters: list[Counters] = field(default_factory=list)
+    """What tools that watch the machines recorded meanwhile, by host."""
     config: dict[str, Any] = field(default_factory=dict)
     """Settings that the tool printed."""
     notes: list[str] = field(default_factory=list)

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from paceline.record.schema import RunDirectory
-from paceline.report.foreign.event_files import Start, read_scalars
+from paceline.report.foreign.event_files import Scalar, Start, read_scalars
 from paceline.report.foreign.longest import is_much, last_step_of_events, longest
 from paceline.report.foreign.run import Curve, ForeignRun, Points, StepTimes
 from paceline.report.foreign.tags import Kind, Meaning, by_importance, meaning_of
@@ -347,3 +347,20 @@ def _fill_input(run: ForeignRun, known: list[_Series], scale: float) -> None:
 
 def _mean(points: Points) -> float:
     return sum(value for _, value in points) / len(points)
+
+
+def run_of_scalars(path: Path, tool: str, scalars: Iterable[Scalar]) -> ForeignRun | None:
+    """The same judgements for curves with time stamps that another store holds."""
+    series: dict[str, _Series] = {}
+    for one in scalars:
+        if one.tag not in series:
+            series[one.tag] = _Series(one.tag, meaning_of(one.tag))
+        series[one.tag].add(path, one.step, one.time, one.value)
+    filled = [one for one in series.values() if one.times]
+    if not filled:
+        return None
+    run = _run_of(path, filled)
+    run.tool = tool
+    run.wall_how = run.wall_how.replace("the event files", "its store")
+    run.step_times.how = run.step_times.how.replace("of the event file", "of its store")
+    return run

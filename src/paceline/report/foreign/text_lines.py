@@ -146,3 +146,8 @@ def _encoding(begin: bytes) -> str:
     if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     return "utf-8-sig"
+
+
+def plain_lines(text: str) -> Iterator[str]:
+    """The same of a text that is in memory."""
+    return filter(None, _plain(text).replace("\r", "\n").split("\n"))

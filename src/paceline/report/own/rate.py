@@ -43,6 +43,10 @@ def recorded_rate(
     return Rate(schedule, scale, logged, tuple(seams), odd)
 
 
+def logged_rates(rows: StepColumns) -> Points:
+    return _points(rows)[0]
+
+
 class _Part:
     """The rates of one attempt, and how many steps it wanted."""
 

@@ -1,12 +1,13 @@
 """Reading a run directory into `Facts`. The first process is told; the others show who waited."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from paceline.recipe import read_settings
+from paceline.recipe import settings_of_run
 from paceline.record.columns import RankRecord, StepColumns, rank_numbers, read_rank
 from paceline.record.directory import is_being_trained, read_environment, require_run
 from paceline.record.events import Event, read_events
@@ -32,7 +33,15 @@ from paceline.report.facts.world_times import WorldTimes, world_times
 from paceline.report.own.busyness import cpu_seconds_in_steps, own_cpu_share
 from paceline.report.own.checkpoint import checkpoint_cost, newest_contents
 from paceline.report.own.data_card import data_card
+from paceline.report.own.findings import find_mistakes
 from paceline.report.own.hosts import read_hosts
+from paceline.report.own.observed import (
+    observed_data,
+    observed_rate,
+    observed_saving,
+    observed_warnings,
+    with_script_scores,
+)
 from paceline.report.own.oddities import warnings_of
 from paceline.report.own.rate import recorded_rate
 from paceline.report.own.step_times import step_times
@@ -92,7 +101,25 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         saving=_saving(settings, story, newest, long.kept),
         verdict=judge(times, int(long.kept.total("num_steps"))),
     )
-    return checked(facts)
+    return checked(_as_observed(run, facts, long, records))
+
+
+def _as_observed(
+    run: RunDirectory, facts: Facts, long: LongStory, ranks: list[RankRecord]
+) -> Facts:
+    """What a script tells in other ways than a recipe does."""
+    if not run.is_observed:
+        return facts
+    known = replace(
+        facts,
+        steps_wanted=None,
+        learning=with_script_scores(facts.learning, long.story),
+        rate=observed_rate(long.kept),
+        data=observed_data(facts.begin, long.kept),
+        saving=observed_saving(long.story, long.kept),
+        warnings=[*facts.warnings, *observed_warnings([rank.events for rank in ranks])],
+    )
+    return replace(known, findings=find_mistakes(known, {one.rank: one.events for one in ranks}))
 
 
 def _warnings(
@@ -229,7 +256,7 @@ def _slowest_events(first: RankRecord, long: LongStory) -> list[Event]:
 
 def _settings(run: RunDirectory) -> dict[str, Any]:
     """The recipe as it is, except that what judgement looks into is sure to be there."""
-    settings = _with_sections(read_settings(run.recipe), _SECTIONS)
+    settings = _with_sections(settings_of_run(run), _SECTIONS)
     steps = settings.get("steps")
     return {**settings, "steps": steps if isinstance(steps, int) else 0}
 
@@ -286,7 +313,8 @@ def _reason(story: Story, is_running: bool | None, is_complete: bool) -> str:
     last = max(story.attempts, key=lambda attempt: attempt.number, default=None)
     number, code = (last.number, last.exit_code) if last else (0, None)
     ends = [event["reason"] for event in story.of_kind("end") if event["attempt"] == number]
-    if ends and ends[-1] != "failed":
+    is_broken = code and ends[-1:] == ["finished"]  # a script may say so and exit with a code
+    if ends and ends[-1] != "failed" and not is_broken:
         return str(ends[-1])
     if code is not None:
         ended = "finished" if is_complete else "ended"

@@ -12,8 +12,8 @@ def heading(facts: Facts) -> list[str]:
 def _of_run(facts: Facts) -> list[str]:
     return [
         str(facts.run),
-        f"{facts.settings.get('workload')}, {facts.reason} at step {facts.step:,} of "
-        f"{facts.steps_wanted:,}, {format_seconds(facts.wall_seconds)}",
+        f"{facts.settings.get('workload')}, {facts.reason} {facts.how_far}, "
+        f"{format_seconds(facts.wall_seconds)}",
     ]
 
 

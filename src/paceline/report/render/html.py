@@ -30,6 +30,7 @@ def _of_run(facts: Facts) -> str:
         f"<header><h1>{title}</h1><p class=soft>{escape(_subtitle(facts))}</p></header>",
         _tiles(facts),
         _verdict(found),
+        _findings(facts),
         *(f"<p class=warning>{escape(text)}</p>" for text in facts.warnings[-5:]),
         "<h2>Curves</h2><div class=plots>" + "".join(plots_of(facts)) + "</div>",
         _phases(facts),
@@ -100,10 +101,7 @@ def _subtitle(facts: Facts) -> str:
     if facts.begin:
         size, hosts = facts.world.size or 1, facts.world.num_hosts or 1
         world = f", {count_of(size, 'process')} on {count_of(hosts, 'host')}"
-    return (
-        f"{facts.settings.get('workload')}, {facts.reason} at step {facts.step:,} of "
-        f"{facts.steps_wanted:,}{world}"
-    )
+    return f"{facts.settings.get('workload')}, {facts.reason} {facts.how_far}{world}"
 
 
 def _tiles(facts: Facts) -> str:
@@ -126,6 +124,17 @@ def _tiles(facts: Facts) -> str:
         for name, value in tiles
     )
     return f"<div class=tiles>{inner}</div>"
+
+
+def _findings(facts: Facts) -> str:
+    if not facts.findings:
+        return ""
+    items = "".join(
+        f"<li><b>{escape(one.what)}</b>{f' ({escape(one.place)})' if one.place else ''}: "
+        f"{escape(one.evidence)}.<br>Change: {escape(one.change)}</li>"
+        for one in facts.findings
+    )
+    return f"<section><h2>Findings in the script</h2><ol>{items}</ol></section>"
 
 
 def _verdict(found: list[Answer]) -> str:

@@ -45,6 +45,7 @@ def describe(facts: Facts) -> dict[str, Any]:
         "settings": facts.settings,
         "environment": facts.environment,
         "warnings": facts.warnings,
+        "findings": [asdict(finding) for finding in facts.findings],
     }
 
 

@@ -20,6 +20,7 @@ def render(facts: Facts) -> str:
         "",
         *(line for text in more for line in (text, "")),
         *_verdict(found),
+        *_findings(facts),
         *_phases(facts),
         *_answers(found),
         *_warnings(facts),
@@ -52,6 +53,16 @@ def _scaling(compared: Comparison) -> list[str]:
     head, *rows = [row[:-1] for row in scaling_rows(compared.scaling)]
     table = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     return [*table, *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+def _findings(facts: Facts) -> Iterator[str]:
+    if facts.findings:
+        yield "## Findings in the script\n"
+    for one in facts.findings:
+        where = f" (`{one.place}`)" if one.place else ""
+        yield f"- **{one.what}**{where}: {one.evidence}. Change: {one.change}"
+    if facts.findings:
+        yield ""
 
 
 def _verdict(found: list[Answer]) -> Iterator[str]:

@@ -43,6 +43,7 @@ def _of_run(facts: Facts, found: list[Answer]) -> list[Iterable[str]]:
         _headline(facts),
         _phases(facts),
         [*_step(facts), *_verdict(found)],
+        _findings(facts),
         _scores(facts),
         _answers(found),
         _machine(facts),
@@ -85,8 +86,7 @@ def _aligned(rows: list[list[str]]) -> list[str]:
 
 def _headline(facts: Facts) -> Iterator[str]:
     settings, world = facts.settings, facts.world
-    where = f"at step {facts.step:,} of {facts.steps_wanted:,}"
-    yield f"{facts.run}: {settings.get('workload')}, {facts.reason} {where}"
+    yield f"{facts.run}: {settings.get('workload')}, {facts.reason} {facts.how_far}"
     attempts = len(facts.attempts)
     tries = f" in {attempts} attempts" if attempts > 1 else ""
     num_hosts = world.num_hosts or 1
@@ -117,6 +117,15 @@ def _phases(facts: Facts) -> Iterator[str]:
             share = 100 * seconds / total
             yield f"{name:<13}{seconds:>10.1f}{share:>6.1f} %  {PHASE_MEANING[name]}"
     yield f"{'in all':<13}{total:>10.1f}{'':>8}  wall time {facts.wall_seconds:.1f} s"
+
+
+def _findings(facts: Facts) -> Iterator[str]:
+    if facts.findings:
+        yield "findings in the script:"
+    for number, one in enumerate(facts.findings, 1):
+        where = f" ({one.place})" if one.place else ""
+        yield from _wrapped(f"{one.what}{where}: {one.evidence}", f"{number:2d}. ", _INDENT)
+        yield from _wrapped(f"change: {one.change}", _INDENT, _INDENT + "  ")
 
 
 def _step(facts: Facts) -> Iterator[str]:

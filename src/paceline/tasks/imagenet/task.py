@@ -1,6 +1,7 @@
 """ImageNet and any other photographs in classes: scored by top-1 and top-5."""
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -178,10 +179,16 @@ def batch_of(pixels: decode.Pixels, labels: np.ndarray) -> PhotoBatch:
 
 def normalised(pictures: torch.Tensor) -> torch.Tensor:
     """On the device, where a batch is one operation and a picture was a fifth of the bytes."""
-    floats = pictures.to(torch.float32)
-    mean, deviation = floats.new_tensor(MEAN), floats.new_tensor(DEVIATION)
+    scale, shift = _scale_and_shift(pictures.device)
+    return pictures.to(torch.float32).mul_(scale).sub_(shift)
+
+
+@cache
+def _scale_and_shift(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sent there once: for every batch, the host would wait until the device gets to it."""
+    mean, deviation = torch.tensor(MEAN), torch.tensor(DEVIATION)
     scale, shift = 1 / (255 * deviation), mean / deviation
-    return floats.mul_(scale.view(1, 3, 1, 1)).sub_(shift.view(1, 3, 1, 1))
+    return scale.view(1, 3, 1, 1).to(device), shift.view(1, 3, 1, 1).to(device)
 
 
 def sums_of(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -1,13 +1,14 @@
 """Times on a CUDA device, from events that the device itself stamps as it passes them.
 
 The host only queues work there, so its own clock says when work was queued, not when it was done.
-Events are read when a log line is written, right after the losses of the same steps: by then the
-device has passed all but perhaps the last of them. Written for CUDA and not measured on it by us;
-tests give it a stand-in with known answers.
+Events and losses of an interval are read when the next one is queued: the device has work for the
+time that the host waits. Written for CUDA and not measured on it by us; tests give it a stand-in
+with known answers.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,6 +17,9 @@ from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER, UNEXPLAIN
 
 _ON_DEVICE = (COMPUTE, NETWORK, OPTIMIZER)
 _AROUND = (INPUT, UNEXPLAINED)
+
+_MOST_STEPS_AHEAD = 32
+_BYTES_AHEAD = 256 * 2**20
 
 NewEvent = Callable[[], Any]
 """Makes something with torch.cuda.Event's record, synchronize and elapsed_time."""
@@ -46,6 +50,9 @@ class DeviceMarks:
         self._steps: list[dict[str, Any]] = []
         self._since: Any = None
         """When the step before was done, or what came between."""
+        self._running: deque[Any] = deque()
+        """When each of the last steps is done; the device may not have got there."""
+        self.most_ahead = _MOST_STEPS_AHEAD
 
     def restart(self) -> None:
         """The loop goes on here: what came before belongs to no step."""
@@ -66,13 +73,30 @@ class DeviceMarks:
             self._current.setdefault("since", self._since or self._current["begin"])
             self._steps.append(self._current)
             self._since, self._current = self._current["updated"], {}
+            self._running.append(self._since)
 
-    def take_steps(self) -> list[DeviceStep]:
-        """All since the last time; waits until the device is done with them."""
+    def limit_lead(self) -> None:
+        """Wait until the device is at most `most_ahead` steps behind the host."""
+        while len(self._running) > self.most_ahead:
+            wait_for_device(self._running.popleft())
+
+    def take_steps(self) -> "MarkedSteps":
+        """All since the last time."""
         taken, self._steps = self._steps, []
-        if taken:
-            taken[-1]["updated"].synchronize()
-        return [_timed(marks) for marks in taken]
+        return MarkedSteps(taken)
+
+
+@dataclass(frozen=True)
+class MarkedSteps:
+    """Steps whose times may not be known yet."""
+
+    marks: list[dict[str, Any]] = field(default_factory=list)
+
+    def read(self) -> list[DeviceStep]:
+        """Waits until the device is done with them."""
+        if self.marks:
+            wait_for_device(self.marks[-1]["updated"])
+        return [_timed(marks) for marks in self.marks]
 
 
 def _new_event() -> Any:
@@ -111,8 +135,32 @@ def settle(host: dict[str, float], device: Mapping[str, float]) -> dict[str, flo
     return {**others, **settled}
 
 
-def read_numbers(scalars: Sequence[torch.Tensor]) -> list[float]:
-    """In one copy. On CUDA the host waits here until the device has got there, so that a hang of
+def steps_ahead(step_bytes: int) -> int:
+    """How many steps a host may queue ahead of its device, by what a step's batches take there:
+    enough that a pause of the host is not one of the device, and little of its memory."""
+    return max(2, min(_MOST_STEPS_AHEAD, _BYTES_AHEAD // max(step_bytes, 1)))
+
+
+class UnreadNumbers:
+    """Numbers on the device that are on their way to the host, in one copy."""
+
+    def __init__(self, scalars: Sequence[torch.Tensor]) -> None:
+        self._numbers = torch.stack(list(scalars))
+        self._copied: Any = None
+        if self._numbers.device.type == "cuda":
+            there = self._numbers
+            self._numbers = torch.empty(there.shape, dtype=there.dtype, pin_memory=True)
+            self._numbers.copy_(there, non_blocking=True)
+            self._copied = torch.cuda.current_stream(there.device).record_event()
+
+    def read(self) -> list[float]:
+        if self._copied is not None:
+            wait_for_device(self._copied)
+        numbers: list[float] = self._numbers.tolist()
+        return numbers
+
+
+def wait_for_device(event: Any) -> None:
+    """Until the device has passed it. The loop waits for a device nowhere else, so that a hang of
     the device is a hang in this function: `watchdog` knows it by its frame."""
-    numbers: list[float] = torch.stack(list(scalars)).tolist()
-    return numbers
+    event.synchronize()

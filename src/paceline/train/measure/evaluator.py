@@ -18,6 +18,7 @@ from paceline.record.writer import EventFile
 from paceline.task_finder import find_task
 from paceline.tasks.network import build_network
 from paceline.terminal import REDRAW_SECONDS, StatusLine, can_redraw, printable, say_on_stderr
+from paceline.train.precision import arithmetic_of_scores, scoring_in
 from paceline.units import format_score, format_seconds
 from paceline.world import join, settle_this_process
 
@@ -54,7 +55,8 @@ def evaluate(run: RunDirectory, which: str, split: str) -> dict[str, Any]:
     model.load_state_dict(weights.tensors)
     line = EvaluationLine()
     workload.on_progress = line.show
-    scores = workload.score(model, split, world, final=True)
+    with scoring_in(arithmetic_of_scores(recipe, world), world.device):
+        scores = workload.score(model, split, world, final=True)
     line.close()
     return {
         "step": weights.step,

@@ -1,7 +1,8 @@
 """What training tells the world: event lines, TensorBoard scalars and a line of progress."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from paceline.settings import LogSettings
 from paceline.tasks.contract import Scores
 from paceline.train.measure.device_clock import (
     DeviceStep,
-    read_numbers,
+    UnreadNumbers,
     settle,
     total_phases,
 )
@@ -51,6 +52,52 @@ def as_the_device_saw(
     ]
 
 
+@dataclass(frozen=True)
+class Interval:
+    """Steps that make one event line; what the device says of them may still be on its way."""
+
+    steps: list[tuple[int, float, StepResult]]
+    timed: list[TimedStep]
+    epochs: float
+    measures: Measures
+    numbers: UnreadNumbers
+
+    @classmethod
+    def of(
+        cls,
+        steps: list[tuple[int, float, StepResult]],
+        timed: list[TimedStep],
+        epochs: float,
+        measures: Measures,
+    ) -> "Interval":
+        losses = [result.loss for _, _, result in steps]
+        beside = (steps[-1][2].gradient_norm, measures.loss_scale)
+        more = [value.to(losses[0].dtype) for value in beside if value is not None]
+        return cls(steps, timed, epochs, measures, UnreadNumbers([*losses, *more]))
+
+    def read(self) -> "ReadInterval":
+        """Waits for the device."""
+        numbers = self.numbers.read()
+        num, more = len(self.steps), iter(numbers[len(self.steps) :])
+        norm = None if self.steps[-1][2].gradient_norm is None else next(more)
+        scale = None if self.measures.loss_scale is None else next(more)
+        return ReadInterval(self, numbers[:num], norm, scale, self.measures.steps.read())
+
+
+@dataclass(frozen=True)
+class ReadInterval:
+    interval: Interval
+    losses: list[float]
+    gradient_norm: float | None
+    loss_scale: float | None
+    device_steps: list[DeviceStep]
+
+    def steps(self) -> Iterator[tuple[int, float, float]]:
+        """(step, rate, loss)"""
+        for (step, rate, _), loss in zip(self.interval.steps, self.losses, strict=True):
+            yield step, rate, loss
+
+
 class SettledPhases:
     """Seconds by phase of all steps that were written: what the device says counts in them."""
 
@@ -81,7 +128,8 @@ class Recorder:
         self._settings, self._scales = settings, scales
         self._is_first = world.is_first
         self._pending: list[tuple[int, float, StepResult]] = []
-        self._read: list[float] = []
+        self._unread: deque[Interval] = deque()
+        self._reads_late = world.device.type != "cpu"
         self._timed: list[TimedStep] = []
         self.settled = SettledPhases()
         self._start_step()
@@ -126,50 +174,46 @@ class Recorder:
     def ends_interval(self, step: int) -> bool:
         return step % self._settings.every_steps == 0
 
-    def read_losses(self) -> list[tuple[int, float, float]]:
-        """(step, rate, loss) of the steps not yet written; on CUDA this waits for the device."""
-        if not self._pending:
-            return []
-        norm = self._pending[-1][2].gradient_norm
-        losses = [result.loss for _, _, result in self._pending]
-        self._read = read_numbers(losses if norm is None else [*losses, norm.to(losses[0])])
-        pairs = zip(self._pending, self._read, strict=False)
-        return [(step, rate, loss) for (step, rate, _), loss in pairs]
+    def close_interval(self, epochs: float, measures: Measures) -> None:
+        """The steps since the last time make a line; their numbers begin their way to the host."""
+        if self._pending:
+            self._unread.append(Interval.of(self._pending, self._timed, epochs, measures))
+            self._pending, self._timed = [], []
 
-    def write_steps(self, total_steps: int, epochs: float, measures: Measures) -> None:
-        """One event line for all steps since the last, whose losses were just read."""
-        if not self._pending:
-            return
-        losses = self._read[: len(self._pending)]
-        step, rate, result = self._pending[-1]
-        phases = settle(self.clock.take(), total_phases(measures.device_steps))
+    def read_interval(self, wait: bool) -> ReadInterval | None:
+        """The oldest that is not written. On a device the newest is left for the next time, unless
+        `wait`: while the host waits for one, the device then has the next to do."""
+        num_left = 1 if self._reads_late and not wait else 0
+        return self._unread.popleft().read() if len(self._unread) > num_left else None
+
+    def write_steps(self, total_steps: int, read: ReadInterval) -> None:
+        """One event line. Its phases are those of the time until it was read: that is when the
+        device was done with it."""
+        interval, losses = read.interval, read.losses
+        step, rate, _ = interval.steps[-1]
+        phases = settle(self.clock.take(), total_phases(read.device_steps))
         self.settled.add(phases)
-        timed = as_the_device_saw(self._timed, measures.device_steps)
-        seconds = sum(phases.values())
-        num_units = sum(result.num_units for _, _, result in self._pending)
+        timed = as_the_device_saw(interval.timed, read.device_steps)
         fields = {
             "step": step,
             "num_steps": len(losses),
             "loss": sum(losses) / len(losses),
             "rate": rate,
-            "num_units": num_units,
-            "seconds": seconds,
+            "num_units": sum(result.num_units for _, _, result in interval.steps),
+            "seconds": sum(phases.values()),
             "phases": phases,
             "step_seconds": [round(step.seconds, 6) for step in timed],
             "cpu_seconds": self._take_cpu_seconds(),
-            "epochs": round(epochs, 4),
-            "reduced_bytes": measures.reduced_bytes,
+            "epochs": round(interval.epochs, 4),
+            "reduced_bytes": interval.measures.reduced_bytes,
             "slowest_step": max(timed, key=lambda step: step.seconds).facts(),
         }
         if self._is_first:  # they are the same in all processes
-            fields["rates"] = [float(f"{rate:.9g}") for _, rate, _ in self._pending]
+            fields["rates"] = [float(f"{rate:.9g}") for _, rate, _ in interval.steps]
             fields["losses"] = [float(f"{loss:.7g}") for loss in losses]
-        if measures.loss_scale is not None:
-            fields["loss_scale"] = measures.loss_scale
-        if result.gradient_norm is not None:
-            fields["gradient_norm"] = self._read[-1]
+        sometimes = {"loss_scale": read.loss_scale, "gradient_norm": read.gradient_norm}
+        fields.update({name: value for name, value in sometimes.items() if value is not None})
         self.events.write("steps", **fields)
-        self._pending, self._timed = [], []
         self._show_steps(fields, total_steps)
 
     def _take_cpu_seconds(self) -> float:

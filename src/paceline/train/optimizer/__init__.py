@@ -13,17 +13,20 @@ def build_optimizer(settings: OptimizerSettings, network: nn.Module) -> torch.op
     groups = parameter_groups(settings, network)
     if settings.kind == "muon":
         return Muon(groups, lr=1.0, momentum=settings.momentum)
+    devices = {p.device.type for p in network.parameters()}
     if settings.kind == "sgd":
         return torch.optim.SGD(
             groups,
             lr=1.0,
             momentum=settings.momentum,
             nesterov=settings.nesterov and settings.momentum > 0,
+            fused=True if devices == {"cuda"} else None,
         )
     kind = torch.optim.Adam if settings.kind == "adam" else torch.optim.AdamW
     betas = (settings.beta1, settings.beta2)
-    # One pass over the weights instead of ten. Elsewhere torch's own choice is as good.
-    is_fused = True if all(p.device.type == "cpu" for p in network.parameters()) else None
+    # One pass over the weights instead of ten; and fused updates look at fp16's overflows on the
+    # device, where others would have the host wait for them in every step.
+    is_fused = True if devices in ({"cpu"}, {"cuda"}) else None
     return kind(groups, lr=1.0, betas=betas, eps=settings.epsilon, fused=is_fused)
 
 

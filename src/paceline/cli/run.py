@@ -1,0 +1,82 @@
+"""`paceline run`: any training script, observed."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from paceline.arguments import Verbs, count, say
+from paceline.cli.run_hosts import add_host_options, run_detached, run_script_on_hosts
+
+_ABOUT = (
+    "Run a training script with no line changed, and see where its time went. Options of Paceline "
+    "come before the script; what follows it is the script's."
+)
+
+
+def add_run(verbs: Verbs) -> None:
+    run = verbs.add_parser("run", help="run any training script, observed", description=_ABOUT)
+    run.usage = "paceline run [options] train.py ...  |  paceline run [options] -- command ..."
+    run.add_argument("--run", type=Path, metavar="DIR", help="run directory (default: runs/SCRIPT)")
+    run.add_argument(
+        "--procs", type=count, help="processes, as torchrun --nproc-per-node starts them"
+    )
+    run.add_argument(
+        "--python", metavar="PATH", help="the script's Python (default: the active environment's)"
+    )
+    run.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the report as JSON when it ends; - prints"
+    )
+    run.add_argument(
+        "--detach", action="store_true", help="live on without this terminal (see attach, stop)"
+    )
+    add_host_options(run)
+    run.set_defaults(call=run_script_verb)
+
+
+def split_words(words: list[str], options: dict[str, bool]) -> tuple[list[str], list[str], bool]:
+    """Paceline's own words, those of the script, and whether they came after `--`. `options` says
+    of each of Paceline's whether a value follows."""
+    place = 0
+    while place < len(words):
+        word = words[place]
+        if word == "--":
+            return words[:place], words[place + 1 :], True
+        name = word.partition("=")[0]
+        if word == "-m" or name not in options:
+            break
+        place += 1 + (options[name] and "=" not in word)
+    if place < len(words) and words[place].startswith("--"):
+        return words, [], False  # a mistyped option: argparse names it
+    return words[:place], words[place:], False
+
+
+def run_script_verb(arguments: argparse.Namespace) -> int:
+    from paceline.launch.script.claim import choose_run
+    from paceline.launch.script.command import script_command, script_python
+    from paceline.launch.script.local import run_script
+    from paceline.terminal import outlive_terminal
+
+    outlive_terminal()
+    if arguments.hosts is not None:
+        return run_script_on_hosts(arguments)
+    command = script_command(
+        arguments.command, arguments.is_whole, arguments.procs, script_python(arguments.python)
+    )
+    run = choose_run(arguments.run, command)
+    if arguments.detach:
+        return run_detached(run)
+    # Programs read the JSON on standard output, so the script's own output goes beside it.
+    output = sys.stderr.fileno() if arguments.json == Path("-") else None
+    ended = run_script(run, command, say, output)
+    if arguments.json is not None and ended.is_recorded:
+        _write_json(run.path, arguments.json)
+    return ended.code
+
+
+def _write_json(run: Path, target: Path) -> None:
+    from paceline.cli.read import write_form
+    from paceline.report.facts.facts import Options
+    from paceline.report.report import open_report
+
+    report = open_report([run], Options())
+    write_form(report.json(), target, Path(f"{report.stem}.json"))

@@ -1,0 +1,124 @@
+"""From what the user typed to the processes of a script, and the mistakes that show beforehand."""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.errors import UserError
+
+_INTERPRETERS = ("python", "python3", "torchrun", "accelerate", "deepspeed", "lightning", "srun")
+
+
+@dataclass(frozen=True)
+class ScriptCommand:
+    words: tuple[str, ...]
+    """The process to start."""
+    script: str
+    """What is observed, as the user knows it: a path, `-m package` or the whole command."""
+    arguments: tuple[str, ...]
+    num_procs: int | None = None
+
+    @property
+    def name(self) -> str:
+        """For a run directory."""
+        last = self.script.removeprefix("-m ").split()[0]
+        return Path(last).stem or "script"
+
+
+def script_command(
+    words: Sequence[str], is_whole: bool, num_procs: int | None, python: str
+) -> ScriptCommand:
+    """`is_whole`: the words came after `--` and are a command of their own."""
+    if not words:
+        raise UserError("no script is named", "paceline run train.py")
+    if is_whole:
+        return _whole_command(words, num_procs)
+    script, *arguments = words
+    if script == "-m":
+        if not arguments:
+            raise UserError("-m needs the name of a module", "paceline run -m package.train")
+        script, arguments = f"-m {arguments[0]}", arguments[1:]
+        target = script.split()
+    else:
+        refuse_no_script(Path(script))
+        target = [script]
+    start = [python] if num_procs is None else torchrun_words(python, num_procs)
+    return ScriptCommand((*start, *target, *arguments), script, tuple(arguments), num_procs)
+
+
+def torchrun_words(python: str, num_procs: int) -> list[str]:
+    """As `torchrun --nproc-per-node N` starts them, on a free port."""
+    return [
+        python,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={num_procs}",
+    ]
+
+
+def _whole_command(words: Sequence[str], num_procs: int | None) -> ScriptCommand:
+    if num_procs is not None:
+        raise UserError(
+            "--procs and a command after `--` exclude each other",
+            "give the number of processes to that command, as torchrun --nproc-per-node",
+        )
+    if shutil.which(words[0]) is None:
+        raise UserError(f"there is no command {words[0]}", "is its environment active?")
+    scripts = [word for word in words[1:] if word.endswith(".py")]
+    script = scripts[0] if scripts else " ".join(words[:4])
+    place = words.index(scripts[0]) + 1 if scripts else len(words)
+    return ScriptCommand(tuple(words), script, tuple(words[place:]))
+
+
+def refuse_no_script(path: Path) -> None:
+    if path.is_dir():
+        if (path / "__main__.py").is_file():
+            return
+        raise UserError(f"{path} is a folder", "name the script in it")
+    if not path.exists():
+        raise UserError(f"there is no script {path}", _instead(path))
+    if path.suffix in (".yaml", ".yml"):
+        raise UserError(
+            f"{path} is no Python script", f"a recipe is trained with: paceline train {path}"
+        )
+    if path.suffix in (".sh", ".bash"):
+        raise UserError(f"{path} is no Python script", f"paceline run -- bash {path}")
+    if not _is_text(path):
+        raise UserError(
+            f"{path} is no Python script: it holds no text",
+            "for a program, give the whole command: paceline run -- ./program",
+        )
+
+
+def _instead(path: Path) -> str:
+    if str(path) in _INTERPRETERS or shutil.which(str(path)):
+        return f"for a whole command: paceline run -- {path} ..."
+    beside = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
+    here = f"; in {path.parent.absolute()} there are: {', '.join(beside[:6])}" if beside else ""
+    return f"check the path{here}"
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return b"\0" not in file.read(8192)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", "check its permissions") from error
+
+
+def script_python(asked: str | None, variables: Mapping[str, str] = os.environ) -> str:
+    """The Python of the active environment, which need not be Paceline's; else Paceline's."""
+    if asked is not None:
+        found = shutil.which(asked)
+        if found is None:
+            raise UserError(f"there is no Python at {asked}", "name an interpreter that is there")
+        return found
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        python = Path(variables.get(name, "")) / "bin" / "python"
+        if variables.get(name) and python.exists():
+            return str(python)
+    return sys.executable

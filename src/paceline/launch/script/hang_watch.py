@@ -1,0 +1,53 @@
+"""Naming hangs of a script on this machine, beside whoever waits for its end. It ends nothing."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from paceline.errors import Say
+from paceline.launch.hang import HangNews, RankState
+from paceline.launch.script.hangs import HANG_SECONDS, ScriptHangs
+from paceline.launch.script.vital_signs import VitalSigns
+from paceline.terminal import printable
+
+_EVERY_SECONDS = 1.0
+RECORDED = {"TORCH_FR_BUFFER_SIZE": "256"}
+"""How many collectives torch's flight recorder keeps, where the user has said nothing."""
+
+
+@contextmanager
+def naming_hangs(folder: Path, run: Path, say: Say) -> Iterator[None]:
+    """`folder`: where the script's processes write their heartbeats."""
+    over = threading.Event()
+    thread = threading.Thread(target=_look_until, args=(over, folder, run, say), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=5)
+
+
+def _look_until(over: threading.Event, folder: Path, run: Path, say: Say) -> None:
+    signs, hangs = VitalSigns(folder), ScriptHangs(run, HANG_SECONDS, end_seconds=0)
+    host = socket.gethostname()
+    while not over.wait(_EVERY_SECONDS):
+        _name_hang(signs, hangs, host, say)
+
+
+def _name_hang(signs: VitalSigns, hangs: ScriptHangs, host: str, say: Say) -> None:
+    """Whatever goes wrong here leaves the script alone."""
+    with suppress(OSError, KeyError, TypeError, ValueError):
+        states = [RankState.of(host, beat) for beat in signs.beats()]
+        news = hangs.look(states, 0.0) if states else None
+        if news is not None:
+            signs.want_stacks()
+            say(printable(_in_words(news, states)))
+
+
+def _in_words(news: HangNews, states: list[RankState]) -> str:
+    places = [f"  {state.place}, for {state.quiet_seconds:.0f} s" for state in states]
+    heading = f"paceline: hang: {news.text}; where every process is:"
+    return "\n".join([heading, *places, f"  {news.stacks}"])

@@ -1,0 +1,132 @@
+"""Habits of a script that a reviewer would ask about: counted where they happen, judged elsewhere.
+
+Numbers and places (`file.py:12`) only; whether something is a mistake depends on the whole run,
+which a report sees.
+"""
+
+import os
+import sys
+import weakref
+from types import FrameType
+from typing import Any
+
+_OBSERVER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+_MOST_PLACES = 8
+_MOST_SHAPES = 16
+_MOST_LOADERS = 8
+_MOST_SAVES = 4
+
+
+def library_folders() -> tuple[str, ...]:
+    """Frames in these are not the script's own."""
+    torch = sys.modules.get("torch")
+    own = os.path.dirname(getattr(torch, "__file__", None) or "")  # noqa: PTH120
+    return (_OBSERVER, own) if own else (_OBSERVER,)
+
+
+def calling_place(frame: FrameType | None, folders: tuple[str, ...]) -> str:
+    """The innermost line outside of torch and of this observer."""
+    while frame is not None and frame.f_code.co_filename.startswith(folders):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119
+
+
+class Habits:
+    """Of one process."""
+
+    def __init__(self) -> None:
+        self.folders: tuple[str, ...] = ()
+        self.reads: dict[str, list[Any]] = {}
+        """By place: how often a value was read from a tensor, and of which device."""
+        self.samplers: dict[int, dict[str, Any]] = {}
+        self.loaders: dict[int, dict[str, Any]] = {}
+        self.loader_places: Any = weakref.WeakKeyDictionary()
+        """Where each was made."""
+        self.schedulers: dict[int, dict[str, Any]] = {}
+        self.saved: list[dict[str, Any]] = []
+        self.networks: list[dict[str, Any]] = []
+        self.shapes: set[tuple[int, ...]] = set()
+        self.uses: dict[str, str] = {}
+        """What the script makes use of, e.g. `compile`, and where."""
+
+    def place(self) -> str:
+        """Of the script's line that led here."""
+        if not self.folders:
+            self.folders = library_folders()
+        return calling_place(sys._getframe(1), self.folders)
+
+    def read_value(self, device: str, frame: FrameType) -> None:
+        """Torch reads values itself, for example of an optimizer's counter: not the script's."""
+        if not self.folders:
+            self.folders = library_folders()
+        if frame.f_code.co_filename.startswith(self.folders):
+            return
+        key = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        known = self.reads.get(key)
+        if known is not None:
+            known[0] += 1
+        elif len(self.reads) < _MOST_PLACES:
+            self.reads[key] = [1, device]
+
+    def saw_shape(self, batch: Any) -> None:
+        if len(self.shapes) >= _MOST_SHAPES:
+            return
+        shape = _first_shape(batch)
+        if shape:
+            self.shapes.add(shape)
+
+    def saw_loader(self, key: int, told: dict[str, Any]) -> None:
+        if key in self.loaders or len(self.loaders) < _MOST_LOADERS:
+            self.loaders.setdefault(key, {}).update(told)
+
+    def told(self) -> dict[str, Any]:
+        """For an event line."""
+        reads = [
+            {"place": os.path.basename(place), "count": count, "device": device}  # noqa: PTH119
+            for place, (count, device) in self.reads.items()
+        ]
+        found: dict[str, Any] = {
+            "reads": reads,
+            "samplers": list(self.samplers.values()),
+            "loaders": list(self.loaders.values()),
+            "schedulers": list(self.schedulers.values()),
+            "saved": self.saved,
+            "networks": self.networks,
+            "num_shapes": len(self.shapes),
+            "uses": self.uses,
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+def _first_shape(batch: Any, depth: int = 0) -> tuple[int, ...] | None:
+    shape = getattr(batch, "shape", None)
+    if shape is not None:
+        return tuple(int(size) for size in shape)
+    if depth > 2:
+        return None
+    if hasattr(batch, "values"):
+        batch = list(batch.values())
+    if isinstance(batch, (list, tuple)):
+        for part in batch[:2]:
+            found = _first_shape(part, depth + 1)
+            if found is not None:
+                return found
+    return None
+
+
+def saved_names(content: Any) -> list[str]:
+    """Names at the top of what is saved; of bare weights a single one."""
+    if not isinstance(content, dict):
+        return [type(content).__name__]
+    if content and all(hasattr(value, "element_size") for value in content.values()):
+        return ["(weights)"]
+    return [str(name) for name in list(content)[:40]]
+
+
+def describe_saved(habits: Habits, content: Any, place: str) -> None:
+    """Each kind of save once."""
+    told = {"names": saved_names(content), "place": place}
+    if told not in habits.saved and len(habits.saved) < _MOST_SAVES:
+        habits.saved.append(told)

@@ -1,0 +1,118 @@
+"""DataLoader: when a batch is asked for, and when it is there."""
+
+import sys
+import weakref
+from typing import Any
+
+from ..observer import Loader
+from . import wrap
+
+State = Any
+
+
+def watch_loaders(state: State, module: Any) -> None:
+    """`torch.utils.data.dataloader`."""
+    known: Any = weakref.WeakKeyDictionary()
+    wrap(module.DataLoader, "__iter__", lambda original: _iter(state, original, known))
+    wrap(module._BaseDataLoaderIter, "__next__", lambda original: _next(state, original))
+
+
+def _iter(state: State, original: Any, known: Any) -> Any:
+    def iterate(self: Any) -> Any:
+        observer = state[0]
+        if not observer.here():
+            return original(self)
+        loader = _loader_of(self, known)
+        observer.begin_pass(loader)
+        observer.pass_begins()
+        iterator = None
+        try:
+            iterator = original(self)
+            return iterator
+        finally:
+            observer.made_pass(loader)
+            observer.pass_made(self, loader)
+            _remember(iterator, loader, self)
+
+    return iterate
+
+
+def _remember(iterator: Any, loader: Loader, given: Any) -> None:
+    try:
+        iterator._paceline_loader = loader
+        iterator._paceline_given = id(given)
+    except AttributeError:
+        return
+
+
+def _loader_of(loader: Any, known: Any) -> Loader:
+    try:
+        found = known.get(loader)
+        if found is None:
+            found = known[loader] = Loader(_facts(loader), _length(loader))
+    except Exception:
+        found = Loader({}, None)
+    return found  # type: ignore[no-any-return]
+
+
+def _facts(loader: Any) -> dict[str, Any]:
+    names = {
+        "workers": "num_workers",
+        "batch_size": "batch_size",
+        "prefetch": "prefetch_factor",
+        "pinned": "pin_memory",
+        "persistent": "persistent_workers",
+    }
+    found = {name: getattr(loader, attribute, None) for name, attribute in names.items()}
+    found["sampler"] = type(getattr(loader, "sampler", None)).__name__
+    found["dataset"] = type(getattr(loader, "dataset", None)).__name__
+    found["num_batches"] = _length(loader)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _length(loader: Any) -> int | None:
+    """Of an IterableDataset only where it is sized; asking torch to count one makes it warn."""
+    if not hasattr(type(getattr(loader, "dataset", None)), "__len__"):
+        return None
+    try:
+        return len(loader)
+    except Exception:
+        return None
+
+
+def _next(state: State, original: Any) -> Any:
+    torch = sys.modules["torch"]
+
+    def take_next(self: Any) -> Any:
+        observer = state[0]
+        loader = getattr(self, "_paceline_loader", None)
+        if loader is None or not observer.here():
+            return original(self)
+        observer.ask(loader, torch.is_grad_enabled())
+        try:
+            batch = original(self)
+        except StopIteration:
+            observer.end_pass(loader)
+            raise
+        observer.got(loader, num_samples(batch))
+        observer.batch_came(self._paceline_given, batch, loader)
+        return batch
+
+    return take_next
+
+
+def num_samples(batch: Any, depth: int = 0) -> int:
+    """The first size of the first tensor in it; 0 where there is none."""
+    shape = getattr(batch, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) else 1
+    if depth > 2:
+        return 0
+    if hasattr(batch, "values"):
+        batch = list(batch.values())
+    if isinstance(batch, (list, tuple)):
+        for part in batch[:4]:
+            found = num_samples(part, depth + 1)
+            if found:
+                return found
+    return 0

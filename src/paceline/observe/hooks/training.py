@@ -1,0 +1,109 @@
+"""Backward, the optimizer's step, clipping, loss scaling, train and eval mode."""
+
+import sys
+from typing import Any
+
+from . import wrap
+
+State = Any
+"""A one-element list with the observer of this process; a fork replaces it."""
+
+
+def watch_tensor(state: State, torch: Any) -> None:
+    """Of `torch` itself, when all of it is there."""
+    wrap(torch.Tensor, "backward", lambda original: _backward(state, original))
+    wrap(torch.autograd, "backward", lambda original: _backward(state, original))
+
+
+def _backward(state: State, original: Any) -> Any:
+    def backward(tensors: Any, *arguments: Any, **options: Any) -> Any:
+        observer = state[0]
+        if not observer.here() or not observer.begin_backward(tensors):
+            return original(tensors, *arguments, **options)
+        try:
+            return original(tensors, *arguments, **options)
+        finally:
+            observer.end_backward()
+
+    return backward
+
+
+def watch_optimizers(state: State, module: Any) -> None:
+    """`torch.optim.optimizer`: hooks that torch offers for all optimizers."""
+
+    def before(optimizer: Any, arguments: Any, options: Any) -> None:
+        if state[0].is_watching:
+            state[0].begin_step(optimizer)
+
+    def after(optimizer: Any, arguments: Any, options: Any) -> None:
+        if state[0].is_watching:
+            state[0].end_step(optimizer)
+
+    module.register_optimizer_step_pre_hook(before)
+    module.register_optimizer_step_post_hook(after)
+    wrap(module.Optimizer, "__init__", lambda original: _made(state, original))
+
+
+def _made(state: State, original: Any) -> Any:
+    def init(self: Any, *arguments: Any, **options: Any) -> None:
+        original(self, *arguments, **options)
+        if state[0].here():
+            state[0].made_optimizer(self)
+
+    return init
+
+
+def watch_clipping(state: State, module: Any) -> None:
+    """`torch.nn.utils.clip_grad`."""
+
+    def make(original: Any) -> Any:
+        def clip_grad_norm_(*arguments: Any, **options: Any) -> Any:
+            norm = original(*arguments, **options)
+            if state[0].here():
+                state[0].clipped(norm)
+            return norm
+
+        return clip_grad_norm_
+
+    wrap(module, "clip_grad_norm_", make)
+    utils = sys.modules.get("torch.nn.utils")  # where a notebook had it already
+    if utils is not None and hasattr(utils, "clip_grad_norm_"):
+        utils.clip_grad_norm_ = module.clip_grad_norm_  # type: ignore[attr-defined]
+
+
+def watch_scaling(state: State, module: Any) -> None:
+    """`torch.amp.grad_scaler`: the loss is what was given, not what backward is called on."""
+
+    def make(original: Any) -> Any:
+        def scale(self: Any, outputs: Any) -> Any:
+            scaled = original(self, outputs)
+            if scaled is not outputs and hasattr(scaled, "backward") and state[0].here():
+                scaled._paceline_unscaled = outputs.detach()
+            return scaled
+
+        return scale
+
+    wrap(module.GradScaler, "scale", make)
+
+
+def watch_modes(state: State, module: Any) -> None:
+    """`torch.nn.modules.module`: only that a network is told to train or to be evaluated."""
+
+    def make_eval(original: Any) -> Any:
+        def eval(self: Any) -> Any:
+            if state[0].here():
+                state[0].times.eval_mode()
+            return original(self)
+
+        return eval
+
+    def make_train(original: Any) -> Any:
+        def train(self: Any, mode: bool = True) -> Any:
+            if mode and state[0].here():
+                state[0].times.train_mode()
+            return original(self, mode)
+
+        return train
+
+    wrap(module.Module, "eval", make_eval)
+    wrap(module.Module, "train", make_train)

@@ -1,0 +1,296 @@
+"""What one process has seen so far, told to by the hooks; the recorder writes it down.
+
+Methods that hooks call in each step cost a microsecond or less, and an error in one of them ends
+the observing, never the script.
+"""
+
+import functools
+import multiprocessing
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from . import scores as score_names
+from .boundaries import CHECKPOINT, INPUT, NETWORK, Boundaries, Iteration
+from .habits.watch import HabitWatch
+from .imports import note_failure
+from .loss import read_scalar
+from .order import Order
+from .recorder import Recorder, note_idle
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def unfailing(method: Method) -> Method:
+    """An error of ours is noted and ends the observing."""
+
+    @functools.wraps(method)
+    def call(self: "Observer", *arguments: Any) -> Any:
+        try:
+            return method(self, *arguments)
+        except Exception as error:
+            self.give_up(error)
+            return None
+
+    return call  # type: ignore[return-value]
+
+
+class Loader:
+    """A DataLoader of the script, and how far it has come."""
+
+    __slots__ = ("facts", "is_training", "iteration", "num_batches", "num_got", "num_passes")
+
+    def __init__(self, facts: dict[str, Any], num_batches: int | None) -> None:
+        self.facts = facts
+        self.num_batches = num_batches
+        self.is_training = False
+        self.iteration: Iteration | None = None
+        self.num_passes = 0
+        self.num_got = 0
+
+    @property
+    def share_of_pass(self) -> float:
+        return min(self.num_got / self.num_batches, 1.0) if self.num_batches else 0.0
+
+
+class Observer(HabitWatch):
+    """One per process, made anew in a process that was forked."""
+
+    def __init__(self, order: Order) -> None:
+        super().__init__()
+        self.order = order
+        self.is_watching = True
+        self.thread = threading.get_ident()
+        self.times = Boundaries()
+        self.recorder: Recorder | None = None
+        self.seen = {"batches": 0, "backwards": 0, "optimizer_steps": 0, "saves": 0}
+        self.optimizers: dict[int, str] = {}
+        self.networks: list[Any] = []
+        """Of DDP, weakly; they know what communication was not hidden."""
+        self.training_loader: Loader | None = None
+        self._epochs_done = 0.0
+        """Before the pass that is under way; scripts may make a new loader for each."""
+        self._asked: Loader | None = None
+        self._fresh: set[Loader] = set()
+        """Loaders that gave a batch since the last backward."""
+        self._fresh_samples = 0
+        self._backward_depth = 0
+        self._collective_depth = 0
+        self._save_depth = 0
+        self._stepped: set[int] = set()
+        self._expected: set[int] = set()
+        self._num_repeats = 0
+        self._primary: int | None = None
+        self._before_begin: list[tuple[str, dict[str, float]]] = []
+
+    def here(self) -> bool:
+        """Whether this call is in the thread that trains, and anybody still looks."""
+        return self.is_watching and threading.get_ident() == self.thread
+
+    def give_up(self, error: Exception) -> None:
+        self.is_watching = False
+        note_failure(f"observing ended: {error!r}")
+        try:
+            if self.recorder is not None:
+                self.recorder.warn(f"the script is no longer observed: {error!r}")
+        except Exception:
+            return
+
+    # ---- batches
+
+    @unfailing
+    def begin_pass(self, loader: Loader) -> None:
+        """Its iterator is being made, with its worker processes."""
+        self.times.begin_pass()
+        self.times.enter()
+
+    @unfailing
+    def made_pass(self, loader: Loader) -> None:
+        self.times.leave(INPUT)
+        if loader is self.training_loader:  # the pass before was left before its end
+            self._epochs_done += loader.share_of_pass
+        loader.num_passes += 1
+        loader.num_got = 0
+        loader.iteration = self.times.begin_iteration()
+
+    @unfailing
+    def ask(self, loader: Loader, grad_enabled: bool) -> None:
+        self.times.ask(loader.is_training, grad_enabled)
+
+    @unfailing
+    def got(self, loader: Loader, num_samples: int) -> None:
+        self.times.got()
+        loader.num_got += 1
+        self.seen["batches"] += 1
+        if not self.times.is_evaluating:
+            self._fresh.add(loader)
+            self._fresh_samples += num_samples
+
+    @unfailing
+    def end_pass(self, loader: Loader) -> None:
+        if loader.iteration is not None:
+            had = loader.iteration.num_backwards
+            self.times.end_iteration(loader.iteration)
+            if had == self.times.num_backwards:  # an evaluation, as it turned out
+                self._fresh.discard(loader)
+                self._fresh_samples = 0
+            elif loader is self.training_loader:
+                self._epochs_done += 1.0
+                loader.num_got = 0
+
+    @property
+    def epochs(self) -> float | None:
+        loader = self.training_loader
+        return None if loader is None else self._epochs_done + loader.share_of_pass
+
+    # ---- backward
+
+    @unfailing
+    def begin_backward(self, tensors: Any) -> bool:
+        self._backward_depth += 1
+        if self._backward_depth > 1:
+            return True
+        self.times.begin_backward()
+        self.counts_reads = True
+        self.seen["backwards"] += 1
+        if self._fresh:
+            self._take_fresh()
+        if self.recorder is None:
+            self.recorder = Recorder(self)
+        self.recorder.add_loss(tensors)
+        return True
+
+    def _take_fresh(self) -> None:
+        for loader in self._fresh:
+            loader.is_training = True
+            self.training_loader = loader
+        self._fresh.clear()
+        if self.recorder is not None:
+            self.recorder.num_samples += self._fresh_samples
+            self._fresh_samples = 0
+
+    @unfailing
+    def end_backward(self) -> None:
+        self._backward_depth = max(self._backward_depth - 1, 0)
+        if not self._backward_depth:
+            self.times.end_backward()
+
+    # ---- steps
+
+    @unfailing
+    def made_optimizer(self, optimizer: Any) -> None:
+        self.times.sign()
+        self._expected.add(id(optimizer))
+
+    @unfailing
+    def begin_step(self, optimizer: Any) -> None:
+        if threading.get_ident() != self.thread:
+            self.thread = threading.get_ident()  # whoever steps is who trains
+        key = id(optimizer)
+        if key in self._stepped and not self.times.is_stepping:
+            self._repeat()
+        self.times.begin_step()
+
+    def _repeat(self) -> None:
+        """An optimizer steps again before all others did: the step is over without them."""
+        self._num_repeats += 1
+        if self._num_repeats > 1:
+            self._expected &= self._stepped
+        self._close_step()
+
+    @unfailing
+    def end_step(self, optimizer: Any) -> None:
+        if not self.times.end_step() or self.recorder is None:
+            return
+        self.seen["optimizer_steps"] += 1
+        key = id(optimizer)
+        if key not in self.optimizers:
+            self.optimizers[key] = type(optimizer).__name__
+        self._primary = self._primary or key
+        self._stepped.add(key)
+        self.recorder.add_update(optimizer, key == self._primary)
+        if self._expected <= self._stepped:
+            self._close_step()
+
+    def _close_step(self) -> None:
+        self._stepped.clear()
+        recorder = self.recorder
+        if recorder is None:
+            return
+        if not recorder.has_begun:
+            recorder.num_samples += self._fresh_samples
+            self._fresh_samples = 0
+            if not recorder.begin():
+                self.is_watching = False
+                return
+            for split, values in self._before_begin:
+                recorder.add_scores(split, values)
+        recorder.end_step()
+
+    @unfailing
+    def clipped(self, norm: Any) -> None:
+        if self.recorder is not None:
+            self.recorder.gradient_norm = norm
+
+    # ---- beside the loop
+
+    @unfailing
+    def begin_save(self) -> bool:
+        self._save_depth += 1
+        if self._save_depth == 1:
+            self.times.enter()
+        return True
+
+    @unfailing
+    def end_save(self, path: str, num_bytes: int) -> None:
+        self._save_depth = max(self._save_depth - 1, 0)
+        if self._save_depth:
+            return
+        seconds = self.times.leave(CHECKPOINT)
+        self.seen["saves"] += 1
+        if self.recorder is not None and path:
+            self.recorder.add_save(path, num_bytes, seconds)
+
+    @unfailing
+    def begin_collective(self) -> bool:
+        self._collective_depth += 1
+        if self._collective_depth == 1:
+            self.times.enter()
+        return True
+
+    @unfailing
+    def end_collective(self, name: str, num_bytes: int, timing: str) -> None:
+        self._collective_depth = max(self._collective_depth - 1, 0)
+        if self._collective_depth:
+            return
+        self.times.leave_as(NETWORK if timing == "timed" else None)
+        if self.recorder is not None and name:
+            self.recorder.add_collective(name, num_bytes, timing != "untimed")
+
+    @unfailing
+    def scored(self, values: dict[str, Any]) -> None:
+        """What the script gave to a logger, under its own names."""
+        by_split: dict[str, dict[str, float]] = {}
+        for name, value in values.items():
+            number = read_scalar(value)
+            if number is not None:
+                by_split.setdefault(score_names.split_of(name), {})[str(name)] = number
+        for split, found in by_split.items():
+            if self.recorder is not None and self.recorder.has_begun:
+                self.recorder.add_scores(split, found)
+            elif len(self._before_begin) < 100:
+                self._before_begin.append((split, found))
+
+    # ---- the end
+
+    def finish(self, reason: str) -> None:
+        self.is_watching = self.counts_reads = False
+        try:
+            if self.recorder is not None and self.recorder.has_begun:
+                if self._stepped:
+                    self._close_step()
+                self.recorder.end(reason)
+            elif multiprocessing.parent_process() is None or self.seen["backwards"]:
+                note_idle(self.order, reason, self.seen)
+        except Exception as error:
+            note_failure(repr(error))

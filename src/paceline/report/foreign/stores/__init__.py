@@ -1,0 +1,1 @@
+"""Readers of what tools keep in files of their own: states, tables, databases, notebooks."""

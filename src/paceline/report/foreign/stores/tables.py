@@ -1,0 +1,125 @@
+"""Tables of values by step or by epoch: Lightning's metrics.csv, Keras's CSVLogger, timm's
+summary.csv. They hold no times."""
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from paceline.report.foreign.reading.values import number
+from paceline.report.foreign.run import Curve, ForeignRun
+from paceline.report.foreign.tags import by_importance, meaning_of
+from paceline.report.foreign.text_lines import text_lines
+
+LIGHTNING = "Lightning's metrics.csv"
+_EPOCHS_ONLY = "a table of values by epoch (Keras's CSVLogger, timm)"
+_HPARAMS = "hparams.yaml"
+_COLUMN = re.compile(r"^[\w ./@%()\[\]-]{1,120}$")
+_MOST_BYTES_OF_SETTINGS = 1 << 20
+_MOST_FILES = 500
+
+
+def find(directory: Path) -> list[Path]:
+    """Lightning's folders of versions, or a table in the folder itself."""
+    patterns = ("metrics.csv", "*/metrics.csv", "*/*/metrics.csv", "history.csv", "summary.csv")
+    found = [file for pattern in patterns for file in sorted(directory.glob(pattern))]
+    return [file for file in found[:_MOST_FILES] if is_table(file)]
+
+
+def is_table(path: Path) -> bool:
+    """Whether the first line names an epoch or a step and something that is learned."""
+    names = _header(path) if path.suffix == ".csv" else []
+    is_placed = "epoch" in names or "step" in names
+    return is_placed and any(_is_learned(name) for name in names)
+
+
+def _is_learned(name: str) -> bool:
+    meaning = meaning_of(name)
+    return meaning is not None and meaning.kind in ("loss", "score")
+
+
+def _header(path: Path) -> list[str]:
+    first = next(text_lines(path), "")
+    names = [name.strip().strip('"') for name in first.split(",")]
+    return [n.lower() for n in names] if all(map(_COLUMN.match, names)) else []
+
+
+def read(path: Path) -> list[ForeignRun]:
+    names = _header(path)
+    has_steps = "step" in names
+    place = path.parent if path.name == "metrics.csv" else path
+    run = ForeignRun(place, LIGHTNING if has_steps else _EPOCHS_ONLY)
+    reader = _Table(run, has_steps)
+    for row in _rows(path):
+        reader.take(row)
+    if not has_steps:
+        run.notes.append("the table counts epochs: what is called a step here is an epoch")
+    run.notes.append("a table of values holds no times; give the event files or the printed log")
+    first, spacing = run.training_loss.first, run.training_loss.spacing
+    if first and spacing and first[0] > 2 * spacing:
+        run.first_step = first[0]
+    run.scores = {name: run.scores[name] for name in by_importance(run.scores)}
+    run.config = _settings(path.parent / _HPARAMS)
+    return [run] if run.step else []
+
+
+def _rows(path: Path) -> Iterator[dict[str, str]]:
+    lines = text_lines(path)
+    names = [name.lower() for name in next(csv.reader([next(lines, "")]), [])]
+    for row in csv.reader(lines):
+        if len(row) == len(names):  # a torn line loses itself only
+            yield dict(zip(names, row, strict=True))
+
+
+class _Table:
+    def __init__(self, run: ForeignRun, has_steps: bool) -> None:
+        self._run, self._has_steps = run, has_steps
+        self._first_epoch: int | None = None
+
+    def take(self, row: dict[str, str]) -> None:
+        at = number(row.get("step" if self._has_steps else "epoch"))
+        if at is None or at != at or at < 0:  # noqa: PLR0124  (not a number)
+            return
+        step = int(at)
+        if not self._has_steps:
+            if self._first_epoch is None:
+                self._first_epoch = step
+            step += 1 - min(self._first_epoch, 1)  # epochs count from 0 or from 1
+        self._run.step = max(self._run.step, step)
+        for name, text in row.items():
+            value = number(text) if text else None
+            if value is not None and name not in ("step", "epoch"):
+                self._value(name, step, value)
+
+    def _value(self, name: str, step: int, value: float) -> None:
+        run, meaning = self._run, meaning_of(name)
+        if name.endswith("_epoch") and name.startswith("train"):
+            return  # the mean of what was logged step by step
+        if meaning is None:
+            return
+        if meaning.kind == "loss":
+            _add(run.validation_loss if meaning.is_validation else run.training_loss, step, value)
+        elif meaning.kind == "rate":
+            _add(run.rate, step, value)
+        elif meaning.kind == "score":
+            scores = run.scores if meaning.is_validation else run.training_scores
+            _add(scores.setdefault(meaning.name, Curve()), step, value)
+
+
+def _add(curve: Curve, step: int, value: float) -> None:
+    """Of two columns of one meaning the first counts."""
+    if curve.last is None or curve.last[0] != step:
+        curve.add(step, value)
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    if not path.is_file() or path.stat().st_size > _MOST_BYTES_OF_SETTINGS:
+        return {}
+    import yaml  # noqa: PLC0415  (not needed for any other log)
+
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8", errors="replace"))
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return {}  # objects of Python are never made
+    return {str(k): v for k, v in found.items()} if isinstance(found, dict) else {}

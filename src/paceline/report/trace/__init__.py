@@ -1,0 +1,1 @@
+"""A run as a trace for Perfetto and chrome://tracing: all ranks and hosts on one clock."""

@@ -1,0 +1,1 @@
+"""What needs a GPU: the first thing to run on a new machine, `make test-gpu`."""

@@ -1,0 +1,216 @@
+"""A step queues its work without waiting for the device, in every task: shown on torch's `meta`
+device, which has no memory to read from (see `watched_device.py`)."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline import recipe as recipes
+from paceline.machine.arithmetic import Arithmetic
+from paceline.order import WorkerOrder
+from paceline.record.events import read_events
+from paceline.record.phases import PhaseClock
+from paceline.record.schema import RunDirectory
+from paceline.task_finder import find_task
+from paceline.tasks.contract import Task
+from paceline.tasks.imagenet.preparation import prepare as imagenet
+from paceline.tasks.imagenet.standin import archives
+from paceline.tasks.network import build_network
+from paceline.tasks.nmt.preparation import prepare as nmt
+from paceline.train.attempt import Attempt
+from paceline.train.state import build_state
+from paceline.train.step import Stepper, plan_step
+from paceline.world import World
+from tests.watched_device import META, DeviceWatch, Passage, watching
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+WORLD = World(0, 1, META)
+AVERAGED = ["optimizer.average=0.9", "optimizer.clip_norm=1.0"]
+DROPPING = [f"model.{kind}_dropout=0.1" for kind in ("attention", "relu", "residual")]
+
+
+def ignore(_text: str) -> None:
+    """For messages that a test does not look at."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("no-waiting")
+
+
+@pytest.fixture(scope="module")
+def sentences(folder: Path) -> Path:
+    options = nmt.Options(num_pairs=300, vocab_size=500)
+    return nmt.prepare("stand-in", folder / "sentences", options, ignore)
+
+
+@pytest.fixture(scope="module")
+def photos(folder: Path) -> Path:
+    made = archives.write_archives(folder / "ilsvrc", 2, 1, ignore)
+    return imagenet.prepare(str(made), folder / "photos", imagenet.Options(), ignore)
+
+
+@pytest.fixture(scope="module", params=["digits", "gpt"])
+def example(request: pytest.FixtureRequest, folder: Path) -> Iterator[Path]:
+    """A task of a user's, in the directory it is written in."""
+    home = folder / request.param
+    shutil.copytree(EXAMPLES / request.param, home)
+    sys.path.insert(0, str(home))
+    sys.modules.pop("task", None)
+    if request.param == "digits":
+        import draw  # type: ignore[import-not-found]
+
+        draw.main(home / "digits.npz", 100)
+    else:
+        (home / "book.txt").write_text("A book of few words. " * 100, encoding="utf-8")
+    yield home
+    sys.path.remove(str(home))
+    sys.modules.pop("task", None)
+
+
+def opened(name: str, *settings: str) -> Task:
+    recipe = recipes.load(name, list(settings))
+    return find_task(recipe.workload).open(recipe, META)
+
+
+def stepper_of(task: Task) -> Stepper:
+    arithmetic = Arithmetic("fp32")
+    with watching():  # a network may look at its data while it is built
+        network = build_network(task)
+    state = build_state(task.recipe, network, WORLD, arithmetic)
+    return Stepper(task.recipe, arithmetic, task, state, WORLD, PhaseClock())
+
+
+def watched_steps(task: Task) -> DeviceWatch:
+    """Two steps after the rehearsal, because the first makes the optimizer's state."""
+    stepper, num_steps, seen = stepper_of(task), 2, DeviceWatch()
+    first = plan_step(task, 0, WORLD)
+    with watching():
+        stepper.rehearse(first, [task.micro_batch(index) for index in first.mine])
+        for position in range(num_steps):
+            plan = plan_step(task, position * task.micro_batches_per_step(1), WORLD)
+            batches = [task.micro_batch(index) for index in plan.mine]
+            with watching() as inner:
+                stepper.step(plan, batches, 0.1, want_norm=True)
+            seen.passages.extend(inner.passages)
+    return seen
+
+
+def watched_evaluation(task: Task, split: str = "validation", final: bool = False) -> DeviceWatch:
+    with watching():
+        model = build_network(task)
+    with watching() as watch:
+        task.score(model, split, WORLD, final)
+    return watch
+
+
+def texts(watch: DeviceWatch, *kinds: str) -> list[str]:
+    return [str(passage) for passage in watch.of(*kinds)]
+
+
+def small(data: Path, *settings: Any) -> list[str]:
+    return [f"data={data}", *AVERAGED, *settings]
+
+
+def own_data(example: Path) -> list[str]:
+    (data,) = [path for name in ("digits.npz", "book.txt") for path in example.glob(name)]
+    return [f"data={data}"]
+
+
+SENTENCES = ["model.vocab_size=500", "batch.global=256", "batch.micro=128", *DROPPING]
+PHOTOS = ["model.width=8", "augment.size=32", "batch.global=8", "batch.micro=4"]
+PICTURES = ["batch.global=16", "batch.micro=8"]
+
+
+def test_a_step_of_translation_waits_for_nothing(sentences: Path) -> None:
+    watch = watched_steps(opened("nmt-tiny", *small(sentences, *SENTENCES)))
+    assert texts(watch, "read", "copy", "mixed") == []
+
+
+@pytest.mark.parametrize("recipe", ["cifar10-tiny", "cifar10-fast"])
+def test_a_step_on_pictures_waits_for_nothing(recipe: str, pictures: Path) -> None:
+    watch = watched_steps(opened(recipe, *small(pictures, *PICTURES)))
+    assert texts(watch, "read", "copy", "mixed") == []
+
+
+def test_a_step_on_photographs_waits_for_nothing(photos: Path) -> None:
+    watch = watched_steps(opened("imagenet-tiny", *small(photos, *PHOTOS)))
+    assert texts(watch, "read", "copy", "mixed") == []
+
+
+def test_a_step_of_a_users_task_waits_for_nothing(example: Path) -> None:
+    (recipe,) = example.glob("*.yaml")
+    watch = watched_steps(opened(str(recipe), *own_data(example), *AVERAGED))
+    assert texts(watch, "read", "copy", "mixed") == []
+
+
+def in_search(passage: Passage) -> bool:
+    """Whether a sentence is over must be known before the next piece."""
+    return "models/beam.py" in passage.where
+
+
+def needless(watch: DeviceWatch) -> list[str]:
+    """What evaluation does besides sending batches and reading the sums of all at its end."""
+    reads = [str(passage) for passage in watch.of("read") if not in_search(passage)]
+    constants = [p for p in watch.of("copy") if p.operation != "copy to the device"]
+    return [*reads[1:], *texts(watch, "mixed"), *map(str, constants)]
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_translation_is_scored_without_mixing_devices(sentences: Path, final: bool) -> None:
+    task = opened("nmt-tiny", *small(sentences, *SENTENCES, "decode.extra_length=2"))
+    watch = watched_evaluation(task, "validation", final)
+    assert [text for text in needless(watch) if "models/beam.py" not in text] == []
+    assert any(map(in_search, watch.of("read"))), "it did search"
+    assert needless(watched_evaluation(task, "train")) == []
+
+
+@pytest.mark.parametrize("recipe", ["cifar10-tiny", "cifar10-fast"])
+def test_pictures_are_scored_with_one_read(recipe: str, pictures: Path) -> None:
+    task = opened(recipe, *small(pictures, *PICTURES, "evaluate.batch=100"))
+    assert needless(watched_evaluation(task)) == []
+
+
+def test_photographs_are_scored_with_one_read(photos: Path) -> None:
+    task = opened("imagenet-tiny", *small(photos, *PHOTOS, "evaluate.batch=7"))
+    assert needless(watched_evaluation(task)) == []
+
+
+def test_a_users_task_is_scored_without_mixing_devices(example: Path) -> None:
+    (recipe,) = example.glob("*.yaml")
+    watch = watched_evaluation(opened(str(recipe), *own_data(example), *AVERAGED))
+    assert texts(watch, "mixed") == []
+    assert len(watch.of("read")) <= 3, "the sums at its end"
+
+
+def test_the_whole_loop_sends_each_batch_once_and_reads_losses_an_interval_late(
+    pictures: Path, tmp_path: Path
+) -> None:
+    """An attempt's whole life, with its input threads, its log, its scores and its checkpoint."""
+    settings = ["steps=6", "log.every_steps=2", "evaluate.every_steps=6", "evaluate.batch=1000"]
+    task = opened("cifar10-tiny", *small(pictures, *PICTURES, *settings))
+    run, world = RunDirectory(tmp_path / "run"), World(0, 1, META, saves=True)
+    with watching() as watch:
+        attempt = Attempt(task.recipe, run, task, world)
+        assert attempt.live(WorkerOrder(), lambda: False) == "finished"
+    passed = [f"{p.kind} {p.where.partition(':')[0]}" for p in watch.passages]
+    loop = passed[passed.index("copy train/input.py") :]
+    until_scores = loop[: loop.index("copy tasks/batch_values.py")]
+    batch, losses = "copy train/input.py", "read measure/device_clock.py"
+    assert until_scores.count(batch) == 12, "two micro-batches in each of six steps"
+    first = until_scores.index(losses)
+    assert until_scores[:first].count(batch) >= 8, "two intervals are queued before one is read"
+    assert until_scores[-2:] == [losses, losses], "before scores all are read"
+    assert set(until_scores) == {batch, losses}
+    after = set(loop[len(until_scores) :])
+    assert after == {"copy tasks/batch_values.py", "read cifar10/task.py", "read train/save.py"}
+    assert [event["step"] for event in read_events(run.rank_events(0)) if "losses" in event] == [
+        2,
+        4,
+        6,
+    ]
+    assert (run.checkpoints / "step-0000006").is_dir()
