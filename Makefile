@@ -5,10 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ENGINES := .venv-engines
+FRAMEWORKS_READY := $(VENV)/.ready-frameworks
 BENCH_READY := $(VENV)/.ready-bench
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-gpu test-cluster test-engines check bench clean
+.PHONY: demo test test-gpu test-cluster test-engines test-frameworks check bench clean
 
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -20,11 +21,15 @@ $(BENCH_READY): $(READY)
 	@$(INSTALL) --editable '.[bench]'
 	@touch $@
 
+$(FRAMEWORKS_READY): $(READY)
+	@$(INSTALL) --editable '.[frameworks]'
+	@touch $@
+
 demo: $(READY)
 	@$(BIN)/python -m paceline.tasks.nmt.demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not cluster and not engines" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not cluster and not engines and not frameworks" -n 2 --dist loadfile
 
 test-gpu: $(READY)
 	PACELINE_TEST_GPU=1 $(BIN)/python -m pytest -m gpu tests/gpu
@@ -32,6 +37,9 @@ test-gpu: $(READY)
 test-cluster: $(READY)
 	@tools/cluster-packages
 	$(BIN)/python -m pytest -m cluster
+
+test-frameworks: $(FRAMEWORKS_READY)
+	$(BIN)/python -m pytest -m frameworks
 
 # Job files and cloud calls against the engines' own schemas, in an environment without torch.
 $(ENGINES)/.ready: tests/engines/requirements.txt
@@ -60,6 +68,7 @@ bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks.report
 	$(BIN)/python -m benchmarks.waiting
 	$(BIN)/python -m benchmarks.start
+	$(BIN)/python -m benchmarks.observe
 
 clean:
 	rm -rf $(VENV) $(ENGINES) build dist src/*.egg-info

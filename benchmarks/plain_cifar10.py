@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.plain_loop import train_and_tell, with_plain_norms
+from benchmarks.plain_loop import add_place, place_of, train_and_tell, with_plain_norms
 from paceline.tasks.cifar10 import prepare as cifar10
 from paceline.tasks.cifar10.resnet import CifarResNet
 
@@ -44,12 +44,19 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=44)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--batch", type=int, default=128)
+    add_place(parser)
     options = parser.parse_args()
+    place = place_of(options)
     loader = DataLoader(
-        Pictures(options.data), batch_size=128, shuffle=True, num_workers=options.workers
+        Pictures(options.data),
+        batch_size=options.batch,
+        shuffle=True,
+        num_workers=options.workers,
+        pin_memory=place.device.type == "cuda",
     )
     network = with_plain_norms(CifarResNet(options.depth))
-    train_and_tell(network, loader, options.steps, WARM_UP_STEPS, label_smoothing=0.0)
+    train_and_tell(network, loader, options.steps, WARM_UP_STEPS, 0.0, place)
 
 
 if __name__ == "__main__":

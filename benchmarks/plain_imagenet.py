@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.plain_loop import train_and_tell, with_plain_norms
+from benchmarks.plain_loop import add_place, place_of, train_and_tell, with_plain_norms
 from paceline.tasks.imagenet import shards
 from paceline.tasks.imagenet.resnet import ImagenetResNet
 
@@ -62,13 +62,19 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--workers", type=int, default=0)
+    add_place(parser)
     options = parser.parse_args()
+    place = place_of(options)
     network = ImagenetResNet(options.depth, len(shards.classes(options.data)))
     photos = Photos(options.data, options.size)
-    loader = DataLoader(photos, batch_size=options.batch, shuffle=True, num_workers=options.workers)
-    train_and_tell(
-        with_plain_norms(network), loader, options.steps, WARM_UP_STEPS, label_smoothing=0.1
+    loader = DataLoader(
+        photos,
+        batch_size=options.batch,
+        shuffle=True,
+        num_workers=options.workers,
+        pin_memory=place.device.type == "cuda",
     )
+    train_and_tell(with_plain_norms(network), loader, options.steps, WARM_UP_STEPS, 0.1, place)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 """The loop that a PyTorch tutorial teaches, and its own speed as one line of JSON."""
 
+import argparse
 import json
 import os
 import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -29,27 +32,60 @@ def with_plain_norms(network: nn.Module) -> nn.Module:
     return network
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a plain loop trains, and in which precision: with autocast, as the tutorials do."""
+
+    device: torch.device
+    precision: str = "fp32"
+
+    def autocast(self) -> AbstractContextManager[object]:
+        kind = torch.float16 if self.precision == "fp16" else torch.bfloat16
+        return torch.autocast(self.device.type, dtype=kind, enabled=self.precision != "fp32")
+
+    def wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def add_place(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16", "fp16"])
+
+
+def place_of(options: argparse.Namespace) -> Place:
+    return Place(torch.device(options.device), options.precision)
+
+
 def train_and_tell(
     model: nn.Module,
     loader: DataLoader[tuple[Tensor, int]],
     num_steps: int,
     warm_up_steps: int,
     label_smoothing: float,
+    place: Place,
 ) -> None:
     """Train with SGD; print images per second and per CPU-second, the warm-up left out."""
+    model = model.to(place.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    scaler = torch.amp.GradScaler(place.device.type, enabled=place.precision == "fp16")
     began = cpu_began = 0.0
     num = 0
-    for step, (pictures, labels) in enumerate(loader):
+    for step, batch in enumerate(loader):
         if step == warm_up_steps:
+            place.wait()
             began, cpu_began, num = time.perf_counter(), _cpu_seconds(), 0
+        pictures, labels = (each.to(place.device, non_blocking=True) for each in batch)
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(pictures), labels, label_smoothing=label_smoothing)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        with place.autocast():
+            loss = F.cross_entropy(model(pictures), labels, label_smoothing=label_smoothing)
+        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        scaler.step(optimizer)
+        scaler.update()
         num += len(labels)
         if step == warm_up_steps + num_steps - 1:
             break
+    place.wait()
     seconds, cpu_seconds = time.perf_counter() - began, _cpu_seconds() - cpu_began
     print(json.dumps({"per_second": num / seconds, "per_cpu_second": num / cpu_seconds}))
 

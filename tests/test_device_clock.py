@@ -1,5 +1,8 @@
 """Times of a CUDA device, against a stand-in whose answers are known, and what they lead to."""
 
+import shutil
+import subprocess
+import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -130,16 +133,22 @@ def test_what_comes_between_steps_belongs_to_none() -> None:
     assert [step.seconds for step in marks.take_steps().read()] == pytest.approx([0.11, 0.11])
 
 
-def test_a_host_is_held_back_when_its_device_is_many_steps_behind() -> None:
+@pytest.mark.parametrize(
+    ("step_seconds", "num_ahead"), [(0.2, 5), (0.01, 8), (0.6, 2)], ids=["time", "memory", "two"]
+)
+def test_a_host_is_held_back_when_its_device_is_many_steps_behind(
+    step_seconds: float, num_ahead: int
+) -> None:
+    """About a second of work, as many steps as their batches allow, and two in any case."""
     device = StandInDevice()
     marks = device.marks()
-    marks.most_ahead = 3
-    for step in range(1, 11):
+    marks.most_ahead = 8
+    marks.keep_pace([DeviceStep(step_seconds, {})])
+    for step in range(1, 31):
         marks.limit_lead()
-        queue_step(device, marks, compute=0.15, network=0.04)
-        num_done = int(device.now / 0.2 + 1e-6)
-        assert step - num_done <= 4, "three steps are queued, and this one"
-        assert step <= 4 or device.free_at - device.now > 0.6, "the device never runs dry"
+        queue_step(device, marks, compute=step_seconds - 0.01, network=0.0)
+        behind = round((device.free_at - device.now) / step_seconds)
+        assert behind == min(step, num_ahead + 1), "those, and the one that was just queued"
 
 
 def test_how_far_a_host_may_run_ahead_depends_on_what_its_batches_take() -> None:
@@ -326,3 +335,22 @@ def test_deterministic_asks_cuda_for_operations_that_repeat_themselves() -> None
     finally:
         settle_this_process()
     assert torch.backends.cudnn.benchmark
+
+
+def test_an_evaluation_is_as_exact_as_the_run_asked_for(finished_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run, symlinks=True)
+    recipe_file = RunDirectory(run).recipe
+    text = recipe_file.read_text(encoding="utf-8")
+    recipe_file.write_text(text.replace("deterministic: false", "deterministic: true"))
+    code = (
+        "import sys, torch\n"
+        "from paceline.train.measure import evaluator\n"
+        f"sys.argv = ['', {str(run)!r}, 'newest', 'validation', 'json']\n"
+        "evaluator.main()\n"
+        "print(torch.backends.cudnn.deterministic)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "True"

@@ -227,3 +227,10 @@ def test_the_trial_works_with_the_torch_that_is_here() -> None:
 
 def test_an_old_python_can_read_the_trial() -> None:
     ast.parse(Path(torch_trial.__file__).read_text(encoding="utf-8"), feature_version=(3, 7))
+
+
+def test_the_newest_jetson_has_kernels_in_the_build_for_arm() -> None:
+    release = fitting_release((11, 0))
+    assert release is not None and release.version == NEWEST
+    assert default_build_has(NEWEST, (11, 0)) and not default_build_has("2.10.0", (11, 0))
+    assert fitting_release((8, 7)) is None

@@ -71,6 +71,12 @@ def test_spot_machines_without_storage_that_stays_are_refused(kind: str) -> None
     assert "--storage" in caught.value.fix
 
 
+def test_a_run_that_will_not_be_kept_is_said_to_be_so(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = parse(["launch", "sky", "cifar10-tiny", "--type", "T4:1"])
+    assert arguments.call(arguments) == 0
+    assert "ends with them" in capsys.readouterr().err
+
+
 def test_a_script_of_the_users_is_run_observed_and_sent_along(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

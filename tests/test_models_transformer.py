@@ -17,7 +17,13 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.errors import UserError
 from paceline.kernels import build, operation
 from paceline.models.attention import MASKED_SCORE, attend, attend_plainly, mask_as
-from paceline.models.device_attention import attend_on_device
+from paceline.models.device_attention import (
+    TOLERANCE,
+    Heads,
+    attend_on_device,
+    attend_padded,
+    try_by_starts,
+)
 from paceline.models.dropout import add_dropout, dropout, linear_relu_dropout, relu_dropout
 from paceline.models.loss import (
     LossSums,
@@ -297,6 +303,20 @@ def test_attention_of_other_devices_is_the_plain_one_with_its_gradients(is_causa
         context = way(inputs[0], other, plan, 0.0)
         found.append([context, *torch.autograd.grad(context, inputs, weight)])
     torch.testing.assert_close(found[0], found[1])
+
+
+@pytest.mark.parametrize(("error", "is_right"), [(0.0, True), (0.5, False)])
+def test_a_kernel_without_a_public_name_is_compared_with_the_padded_way(
+    error: float, is_right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the trial that CUDA's kernel goes through, with a stand-in for the kernel."""
+
+    def stand_in(heads: Heads, plan: AttentionPlan, rate: float) -> Tensor:
+        return attend_padded(heads, plan, rate) * (1 + error)
+
+    monkeypatch.setattr("paceline.models.device_attention.attend_by_starts", stand_in)
+    found = try_by_starts(torch.device("cpu"), torch.float32, head_width=16)
+    assert (found < TOLERANCE[torch.float32]) == is_right
 
 
 @pytest.mark.usefixtures("both_ways")

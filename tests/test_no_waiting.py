@@ -8,13 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from paceline import recipe as recipes
 from paceline.machine.arithmetic import Arithmetic
+from paceline.models.beam import BeamOptions, translate
+from paceline.models.device_attention import attend_on_device
+from paceline.models.loss import smoothed_loss_on_device
+from paceline.models.transformer import Transformer
 from paceline.order import WorkerOrder
 from paceline.record.events import read_events
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import RunDirectory
+from paceline.settings import OptimizerSettings
 from paceline.task_finder import find_task
 from paceline.tasks.contract import Task
 from paceline.tasks.imagenet.preparation import prepare as imagenet
@@ -22,6 +29,8 @@ from paceline.tasks.imagenet.standin import archives
 from paceline.tasks.network import build_network
 from paceline.tasks.nmt.preparation import prepare as nmt
 from paceline.train.attempt import Attempt
+from paceline.train.optimizer import build_optimizer, set_rate
+from paceline.train.precision import multiplying_in
 from paceline.train.state import build_state
 from paceline.train.step import Stepper, plan_step
 from paceline.world import World
@@ -214,3 +223,62 @@ def test_the_whole_loop_sends_each_batch_once_and_reads_losses_an_interval_late(
         6,
     ]
     assert (run.checkpoints / "step-0000006").is_dir()
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw", "muon"])
+def test_overflows_of_fp16_are_looked_for_without_asking_the_device(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a processor, whose updates are fused as those of a device are."""
+    settings = OptimizerSettings.model_validate({"kind": kind})
+    network = nn.Conv2d(3, 4, 3)
+    optimizer = build_optimizer(settings, network)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+
+    def step(gradient: float) -> list[torch.Tensor]:
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.Tensor, "item", lambda _self: pytest.fail("a read"))
+            for weight in network.parameters():
+                weight.grad = torch.full_like(weight, 1024.0 * gradient)
+            scaler.scale(torch.ones(()))
+            scaler.step(optimizer)
+            scaler.update()
+        return [weight.detach().clone() for weight in network.parameters()]
+
+    set_rate(optimizer, 0.1)
+    first, second = step(0.5), step(1.0)
+    assert not torch.equal(first[0], second[0])
+    state = [value.clone() for value in optimizer_values(optimizer)]
+    skipped = step(float("inf"))
+    assert all(map(torch.equal, skipped, second)), "no step"
+    assert all(map(torch.equal, optimizer_values(optimizer), state))
+    assert scaler.get_scale() == 512.0
+    assert all(weight.isfinite().all() for weight in step(1.0))
+
+
+def optimizer_values(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [value for state in optimizer.state.values() for value in state.values()]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_devices_way_through_a_transformer_gives_the_loss_of_a_processors(
+    precision: str, sentences: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its attention and its loss, run on a processor."""
+    recipe = recipes.load("nmt-tiny", [f"data={sentences}", *SENTENCES[:3]])
+    cpu = torch.device("cpu")
+    task = find_task(recipe.workload).open(recipe, cpu)
+    network, batch = build_network(task), task.micro_batch(0)
+    wanted = float(task.loss(network, batch).detach())
+    monkeypatch.setattr("paceline.models.transformer.attend", attend_on_device)
+    monkeypatch.setattr("paceline.models.transformer.smoothed_loss", smoothed_loss_on_device)
+    with multiplying_in(Arithmetic(precision), cpu):
+        loss = task.loss(network, batch)
+        torch.autograd.backward(loss)
+        assert float(loss.detach()) == pytest.approx(
+            wanted, rel=0.01 if precision == "bf16" else 1e-5
+        )
+        network.eval()
+        assert isinstance(network, Transformer)
+        found = translate(network, [[5, 6, 7, 1]], BeamOptions(beam_size=2, extra_length=2))
+        assert found[0][0].log_prob < 0, "decoding works in it, too"

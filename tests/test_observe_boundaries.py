@@ -202,3 +202,18 @@ def test_what_follows_the_last_step_is_shut_down_and_all_adds_up(clock: Clock) -
     found = loop.end()
     assert found[SHUT_DOWN] == 7.0
     assert sum(found.values()) == clock.now
+
+
+def test_the_last_evaluation_ends_with_its_score_and_the_rest_is_shut_down(clock: Clock) -> None:
+    loop = Loop(clock)
+    loop.step()
+    loop.times.take()
+    loop.times.eval_mode()
+    iteration = loop.times.begin_iteration()
+    loop.batch(1.0, is_training=False, grad_enabled=False)
+    loop.times.ask(False, False)
+    loop.times.end_iteration(iteration)  # asked for ahead of its time, as some loaders do
+    loop.passing(2.0)
+    loop.times.evaluated()
+    loop.passing(4.0)
+    assert loop.end() == {EVALUATE: 3.0, SHUT_DOWN: 4.0}

@@ -2,6 +2,7 @@
 starts one process per host has started."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from paceline.errors import UserError
 from paceline.launch.batch.detect import find_place
 from paceline.launch.batch.engines import Node, find_node
 from paceline.launch.batch.slurm import tasks_here
+from paceline.launch.script.command import script_command
 
 MPI = {
     "OMPI_COMM_WORLD_RANK": "3",
@@ -197,8 +199,12 @@ def test_torchrun_comes_before_the_engine_that_started_it() -> None:
     assert place is not None and place.source == "torchrun"
 
 
-def test_a_torchrun_below_an_engine_is_told_what_the_engine_says() -> None:
+def test_a_script_below_an_engine_is_started_by_torchrun_with_what_the_engine_says(
+    tmp_path: Path,
+) -> None:
     node = find_node(SKYPILOT)
-    assert node is not None
-    assert find_node(node.torchrun_variables()) is not None
-    assert node.torchrun_variables()["PET_NODE_RANK"] == "2"
+    script = tmp_path / "train.py"
+    script.write_text("print(1)\n", encoding="utf-8")
+    words = script_command([str(script)], False, None, "python3", node).words
+    assert "--nproc-per-node=4" in words and "--standalone" not in words
+    assert {"--nnodes=3", "--node-rank=2", "--master-addr=10.0.0.1"} <= set(words)

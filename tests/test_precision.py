@@ -18,7 +18,12 @@ from paceline.report.own.run import read_run
 from paceline.report.render.text import render
 from paceline.task_finder import find_task
 from paceline.train.attempt import Attempt
-from paceline.train.precision import agree_on_arithmetic
+from paceline.train.precision import (
+    agree_on_arithmetic,
+    arithmetic_of_scores,
+    multiplying_in,
+    scoring_in,
+)
 from paceline.world import World
 from tests.conftest import CommandLine
 from tests.stored_runs import StoredRun
@@ -89,6 +94,27 @@ def test_on_a_processor_nothing_is_switched() -> None:
     world = World(0, 1, CPU)
     assert agree_on_arithmetic(recipe.load("cifar10-tiny"), world) == Arithmetic("fp32")
     assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.parametrize(
+    ("asked", "capability", "scored_in"),
+    [("fp16", None, "fp32"), ("bf16", (7, 5), "fp16"), ("fp16", (6, 1), "fp16")],
+)
+def test_weights_are_scored_where_the_precision_they_were_trained_in_is_lacking(
+    asked: str, capability: Capability | None, scored_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = recipe.load("cifar10-tiny", [f"precision={asked}", "tf32=false"])
+    monkeypatch.setattr("paceline.train.precision._capability_of", lambda _device: capability)
+    device = torch.device("cuda" if capability else "cpu")
+    assert arithmetic_of_scores(loaded, World(0, 1, device)).precision == scored_in
+
+
+def test_evaluation_on_a_processor_is_in_fp32_whatever_training_is() -> None:
+    values, bf16 = torch.ones(2, 2), Arithmetic("bf16")
+    with multiplying_in(bf16, CPU):
+        assert (values @ values).dtype == torch.bfloat16
+    with scoring_in(bf16, CPU):
+        assert (values @ values).dtype == torch.float32
 
 
 def test_what_was_chosen_is_recorded_and_told(finished_run: Path) -> None:

@@ -124,8 +124,22 @@ def scales_its_loss():
         scaler.update()
 
 
+def goes_on_in_lower_precision():
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters())
+    optimizer.load_state_dict(
+        {"state": {n: {"step": torch.tensor(40.0), "exp_avg": p, "exp_avg_sq": p.square()}
+                   for n, p in enumerate(model.parameters())},
+         "param_groups": optimizer.state_dict()["param_groups"]})
+    for (x,) in data():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+
+
 CASES = [accumulates, plays_two_networks_against_each_other, reads_a_stream, has_no_loader, fails,
-         leaves_at_once, is_killed, scales_its_loss]
+         leaves_at_once, is_killed, scales_its_loss, goes_on_in_lower_precision]
 torch.optim.SGD(network().parameters(), 0.1)  # imports what all cases need, before they part
 for number, case in enumerate(CASES):
     if os.fork() == 0:
@@ -144,6 +158,7 @@ CASES = (
     "leaves",
     "killed",
     "scaled",
+    "resumed",
 )
 
 
@@ -288,6 +303,14 @@ def test_a_killed_process_leaves_a_readable_record(many: Path) -> None:
 def test_the_loss_is_told_unscaled(many: Path) -> None:
     lines = of_kind(many, "steps", CASES.index("scaled"))
     assert all(line["loss"] == pytest.approx(5.0) for line in lines)
+
+
+def test_a_resumed_optimizer_says_which_step_it_is(many: Path) -> None:
+    rank = CASES.index("resumed")
+    (begin,) = of_kind(many, "begin", rank)
+    assert begin["step"] == 40
+    assert begin["precision"] == "bf16"
+    assert of_kind(many, "steps", rank)[-1]["step"] == 44
 
 
 @pytest.mark.parametrize("rank", range(len(CASES)))

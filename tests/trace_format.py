@@ -13,8 +13,6 @@ _NEEDED = {
     "C": ("pid", "ts", "name", "args"),
     "M": ("pid", "name", "args"),
 }
-_ROUNDING = 0.25
-"""Microseconds: starts and lengths are rounded to a tenth."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def _check(trace: Trace) -> None:
     for event in trace.events:
         assert event["pid"] in trace.processes, event
         if event["ph"] != "M":
-            assert isinstance(event["ts"], float) and event["ts"] >= -_ROUNDING, event
+            assert isinstance(event["ts"], int) and event["ts"] >= 0, event
         if event["ph"] == "X":
             assert event["dur"] >= 0
             end = event["ts"] + event["dur"]
@@ -80,7 +78,7 @@ def _check_nesting(slices: list[tuple[float, float]]) -> None:
     """A slice ends before the one ends in which it began; else a viewer drops or moves it."""
     open_ends: list[float] = []
     for start, end in slices:
-        while open_ends and open_ends[-1] <= start + _ROUNDING:
+        while open_ends and open_ends[-1] <= start:
             open_ends.pop()
-        assert not open_ends or end <= open_ends[-1] + _ROUNDING, (start, end, open_ends[-1])
+        assert not open_ends or end <= open_ends[-1], (start, end, open_ends[-1])
         open_ends.append(end)

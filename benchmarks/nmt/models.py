@@ -119,7 +119,9 @@ class TorchTransformer(nn.Module):
         return embedded
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
-        mask = nn.Transformer.generate_square_subsequent_mask(target_in.shape[1])
+        mask = nn.Transformer.generate_square_subsequent_mask(
+            target_in.shape[1], device=target_in.device
+        )
         hidden = self.layers(
             self.embed(source),
             self.embed(target_in),

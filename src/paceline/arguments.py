@@ -1,9 +1,10 @@
 """What the parsers of all verbs are made of. No verb lives here."""
 
 import argparse
+import sys
 from typing import NoReturn, TypeAlias
 
-from paceline.errors import EXIT_USER_ERROR
+from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.terminal import printable, say_on_stderr
 
 
@@ -39,6 +40,14 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1 up")
     return int(text)
+
+
+def confirm(question: str, without_terminal: str) -> bool:
+    """Whether the user says yes; where there is nobody to ask, what to do instead is said."""
+    if not sys.stdin.isatty():
+        raise UserError("this is asked first, and there is no terminal to ask on", without_terminal)
+    say(f"{question} [y/N]")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def say(text: str) -> None:

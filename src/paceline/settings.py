@@ -137,6 +137,9 @@ class LogSettings(Section):
     probe_seconds: float = setting(
         5.0, "seconds between looks at each host's processor, memory, disk and network", gt=0
     )
+    tracker: Literal["wandb", "trackio", "mlflow"] | None = setting(
+        None, "also send scalars to this tracker while training; its environment says where to"
+    )
 
 
 class GuardSettings(Section):

@@ -195,6 +195,44 @@ def test_one_process_per_host_becomes_as_many_as_the_job_file_says(
     assert weights(tmp_path / "run") == undisturbed(4, 12)
 
 
+SCRIPT = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+total = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(total)
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(20):
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+print(f"rank {dist.get_rank()} of {dist.get_world_size()}: {total.item():.0f}", flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_a_script_of_the_users_becomes_one_world_on_both_hosts(
+    lab: PracticeLab, tmp_path: Path, command: Callable[..., Result]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    options = ("--hosts", "2", *MACHINES["dstack"], "--run", str(tmp_path / "run"))
+    written = command("launch", "dstack", *options, "--", str(script))
+    assert written.returncode == 0, written.stderr
+    job = Engine(lab, "dstack", command_in("dstack", written.stdout), tmp_path / "log")
+    try:
+        # Gloo asks for the interface of a host's own name, which the lab's hosts do not resolve.
+        job.start(GLOO_SOCKET_IFNAME="eth0")
+        assert job.wait() == [0, 0], job.said
+    finally:
+        job.end()
+    assert "rank 0 of 2: 3" in job.said and "rank 1 of 2: 3" in job.said
+    assert RunDirectory(tmp_path / "run").path.is_dir()
+    assert RunDirectory(tmp_path / "run-host1").path.is_dir()
+
+
 def terminate_all_of(entered: subprocess.Popen[bytes]) -> None:
     """SIGTERM to the command line inside of the host, as a container runtime sends it."""
     inside = psutil.Process(entered.pid).children(recursive=True)

@@ -64,7 +64,7 @@ FAULTS = [
     ),
     Fault(
         "mismatched collectives",
-        r"hang: the processes are in different collectives: rank 0 on node0 in all_reduce number "
+        r"hang: the processes are in different collectives: rank 0 on node0 in all_\w+ number "
         r"(\d+) of .*; rank 1 on node1 in broadcast number \1 of \[\[7\]\]",
         ("--trouble", "mismatch"),
     ),
@@ -73,7 +73,7 @@ FAULTS = [
         r"hang: rank 1 on node1, step 0, start-up, at trouble.py:\d+ in before_start: has not "
         r"come; waiting: rank 0 on node0 in init_process_group",
         ("--trouble", "never"),
-        since="round 1: 2 processes",
+        since="rank 1] waits for something",
     ),
 ]
 
@@ -106,8 +106,7 @@ def test_a_fault_inside_of_a_script_is_named_within_30_seconds(
     run = ScriptRun.start(hosts, tmp_path / "run", script, *words)
     try:
         run.wait_for(lambda said: fault.since in said)
-        start_seconds = 10.0 if fault.name == "never starts" else 0.0  # of Python and torch
-        assert named_in(run, fault.said, fault.name) < MOST_SECONDS + start_seconds
+        assert named_in(run, fault.said, fault.name) < MOST_SECONDS
         if "hang:" in run.said:
             run.wait_for(lambda _: (run.run.path / "stacks/rank-00000.txt").exists(), 5)
     finally:

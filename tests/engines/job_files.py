@@ -16,7 +16,7 @@ DSTACK = [
 _POD = ("--image", "example/paceline:1")
 KUBERNETES = [
     ("cifar10-tiny", "--hosts", "2", *_POD, "--type", "T4:1", "--spot", "--storage", "runs"),
-    ("cifar10-tiny", *_POD, "--hours", "3", "--setup", "paceline data cifar10 --standin"),
+    ("cifar10-tiny", *_POD, "--hours", "3", "--setup", "paceline data cifar10 --from stand-in"),
     (*_POD, "--", "train.py", "--lr", "0.1"),
 ]
 VERTEX = [

@@ -1,4 +1,4 @@
-"""The page's server: its fixed files and one stream of records, to this machine only.
+"""The page's server: its fixed files, one stream of records and metrics, to this machine only.
 
 No request names a file, so none can name a wrong one. A request must call this server by a loopback
 name, or else a foreign page could point a name of its own at 127.0.0.1 and read along (DNS
@@ -18,6 +18,7 @@ from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from paceline.board.metrics import CONTENT_TYPE, render_metrics
 from paceline.board.passing_on import (
     MOST_SENT_BYTES,
     STRICTER_POLICY,
@@ -103,6 +104,12 @@ class Board:
                 "records": records if first else thinned(records, _MOST_RECORDS),
                 "now": self._now(),
             }
+
+    def metrics(self) -> str:
+        """For monitoring, in the OpenMetrics text format."""
+        with self._reading:
+            self._read()
+            return render_metrics(self._live)
 
     def _read(self) -> None:
         """Many pages may look at once; the files are read once for all."""
@@ -212,6 +219,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif url.path == "/data":
             body = json.dumps(finite(self._data(url.query)), allow_nan=False).encode()
             self._send(HTTPStatus.OK, body if with_body else b"", "application/json")
+        elif url.path == "/metrics":
+            body = self.server.board.metrics().encode()
+            self._send(HTTPStatus.OK, body if with_body else b"", CONTENT_TYPE)
         elif url.path == "/phases.css":
             body = phase_style_sheet().encode()
             self._send(HTTPStatus.OK, body if with_body else b"", "text/css; charset=utf-8")

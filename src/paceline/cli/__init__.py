@@ -11,7 +11,8 @@ import sys
 
 from paceline import __version__
 from paceline.arguments import Parser
-from paceline.cli import data, hosts, jobs, launch, live, new, plan, read, run, selftest, train
+from paceline.cli import data, jobs, live, new, plan, read, run, train
+from paceline.cli.machines import cloud, hosts, launch
 from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.task_finder import find_task, task_names
 from paceline.terminal import print_what_cannot_be_as_another, say_on_stderr
@@ -41,7 +42,8 @@ def build_parser() -> Parser:
     hosts.add_lab(verbs)
     jobs.add_jobs(verbs)
     launch.add_launch(verbs)
-    selftest.add_selftest(verbs)
+    train.add_selftest(verbs)
+    cloud.add_cloud(verbs)
     return parser
 
 
@@ -79,7 +81,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     settings = [word for word in rest if "=" in word and not word.startswith("-")]
     strange = [word for word in rest if word not in settings]
     if strange or (settings and not hasattr(arguments, "settings")):
-        inner = words[1:2] if words[:1] in (["data"], ["hosts"], ["lab"], ["launch"]) else []
+        inner = (
+            words[1:2] if words[:1] in (["data"], ["hosts"], ["lab"], ["launch"], ["cloud"]) else []
+        )
         told = shlex.join(["paceline", *words[:1], *inner, "--help"])
         raise UserError(f"unknown arguments: {' '.join(strange or settings)}", f"see `{told}`")
     if settings:

@@ -63,7 +63,7 @@ def list_recipes(_arguments: argparse.Namespace) -> int:
     from paceline import recipe
 
     for name in recipe.shipped():
-        print(f"{name:<20} {recipe.load(name).about}")
+        print(f"{name:<22} {recipe.load(name).about}")
     return 0
 
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from paceline.arguments import Verbs, say
-from paceline.cli.report_output import ReportOutput, add_output_options
+from paceline.cli.report_output import ReportOutput, add_output_options, print_json_schema
 
 _FORMS = {"html": "html", "md": "markdown", "json": "json"}
 """Options that write files, and which form of the report each writes."""
@@ -55,6 +55,8 @@ def report_run(arguments: argparse.Namespace) -> int:
         form: path for form, path in asked.items() if path != Path() and path and path.is_dir()
     }
     runs = [*arguments.runs, *mistaken.values()]
+    if arguments.json_schema:
+        return print_json_schema()
     if not runs:
         raise UserError("no run is named", "paceline report runs/a")
     files = {f: Path() if f in mistaken else path for f, path in asked.items() if path is not None}

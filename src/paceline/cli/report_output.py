@@ -13,16 +13,36 @@ if TYPE_CHECKING:
 
 def add_output_options(report: argparse.ArgumentParser) -> None:
     report.add_argument(
+        "--json-schema", action="store_true", help="print what --json holds, as a JSON Schema"
+    )
+    report.add_argument(
         "--trace",
         type=Path,
         metavar="FILE",
         help="write the run as a trace for Perfetto or chrome://tracing (.json, or .json.gz)",
     )
     report.add_argument(
+        "--to",
+        metavar="wandb|trackio|mlflow",
+        help="send verdict, phases, network per host and the page to a run in that tracker",
+    )
+    report.add_argument(
+        "--to-run",
+        metavar="RUN",
+        help="its run there: the id (wandb, mlflow) or PROJECT/NAME (trackio)",
+    )
+    report.add_argument(
         "--max-slower",
         metavar="5%",
         help="of two runs: exit with 1 if the second is slower by so much, beyond noise",
     )
+
+
+def print_json_schema() -> int:
+    from paceline.report.render.json import schema
+
+    print(schema(), end="")
+    return 0
 
 
 class ReportOutput:
@@ -34,7 +54,8 @@ class ReportOutput:
 
     @property
     def is_asked(self) -> bool:
-        return self._check is not None or self._arguments.trace is not None
+        asked = (self._check, self._arguments.trace, self._arguments.to)
+        return any(one is not None for one in asked)
 
     def with_check(self, content: str) -> str:
         """The JSON form, with the outcome of --max-slower in it."""
@@ -50,6 +71,8 @@ class ReportOutput:
 
         if self._arguments.trace is not None:
             _write_trace(self._runs, self._arguments.trace)
+        if self._arguments.to is not None:
+            _send_to_tracker(self._runs, self._arguments)
         if self._check is None:
             return 0
         (say if is_printed else print)(printable(self._check.sentence))
@@ -102,3 +125,32 @@ def _check_slower(runs: list[Path], arguments: argparse.Namespace) -> "SlowerChe
     limit = parse_share(arguments.max_slower)
     base, now = (read_facts(run) for run in runs)
     return check_slower(base, now, limit)
+
+
+def _send_to_tracker(runs: list[Path], arguments: argparse.Namespace) -> None:
+    from paceline.errors import UserError
+    from paceline.record.directory import require_run
+    from paceline.report.own.run import read_run
+    from paceline.report.render import html
+    from paceline.report.tracked import tracked_values
+    from paceline.terminal import printable
+    from paceline.trackers.tracker import open_tracker
+
+    if len(runs) != 1:
+        raise UserError(
+            "one run is sent to a tracker at a time", f"paceline report runs/a --to {arguments.to}"
+        )
+    require_run(runs[0])
+    facts = read_run(runs[0])
+    try:
+        tracker = open_tracker(arguments.to, runs[0], arguments.to_run)
+        tracker.add_report(tracked_values(facts), printable(html.render(facts)))
+        tracker.close()
+    except UserError:
+        raise
+    except Exception as error:  # whatever a tracker throws: it is not this program's
+        raise UserError(
+            f"{arguments.to} did not take the report: {error}",
+            "check its settings, or try its offline mode first",
+        ) from error
+    say(f"sent the report to {arguments.to}: {tracker.place}")

@@ -1,11 +1,17 @@
 """`paceline run`: any training script, observed."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 from paceline.arguments import Verbs, count, say
-from paceline.cli.run_hosts import add_host_options, run_detached, run_script_on_hosts
+from paceline.cli.run_hosts import (
+    add_host_options,
+    refuse_unfit_options,
+    run_detached,
+    run_script_on_hosts,
+)
 
 _ABOUT = (
     "Run a training script with no line changed, and see where its time went. Options of Paceline "
@@ -51,18 +57,24 @@ def split_words(words: list[str], options: dict[str, bool]) -> tuple[list[str], 
 
 
 def run_script_verb(arguments: argparse.Namespace) -> int:
+    from paceline.launch.batch.engines import find_node
     from paceline.launch.script.claim import choose_run
     from paceline.launch.script.command import script_command, script_python
     from paceline.launch.script.local import run_script
     from paceline.terminal import outlive_terminal
 
     outlive_terminal()
+    refuse_unfit_options(arguments)
     if arguments.hosts is not None:
-        return run_script_on_hosts(arguments)
-    command = script_command(
-        arguments.command, arguments.is_whole, arguments.procs, script_python(arguments.python)
-    )
-    run = choose_run(arguments.run, command)
+        return run_script_on_hosts(arguments, _write_json)
+    node = find_node(os.environ) if "LOCAL_RANK" not in os.environ else None
+    python = script_python(arguments.python)
+    command = script_command(arguments.command, arguments.is_whole, arguments.procs, python, node)
+    directory = arguments.run
+    if node is not None and node.rank > 0 and directory is not None:
+        # Each host records its own processes, and two may not write one directory.
+        directory = directory.with_name(f"{directory.name}-host{node.rank}")
+    run = choose_run(directory, command)
     if arguments.detach:
         return run_detached(run)
     # Programs read the JSON on standard output, so the script's own output goes beside it.

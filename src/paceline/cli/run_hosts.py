@@ -3,6 +3,7 @@
 import argparse
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,12 +46,13 @@ def _natural(text: str) -> int:
     return int(text)
 
 
-def run_script_on_hosts(arguments: argparse.Namespace) -> int:
+def run_script_on_hosts(
+    arguments: argparse.Namespace, write_json: Callable[[Path, Path], None]
+) -> int:
     from paceline.hosts.file import load_hosts
     from paceline.launch.remote.campaign import run_on_hosts
     from paceline.launch.script.remote.project import find_project
 
-    _refuse_what_hosts_decide(arguments)
     hosts_file = load_hosts(arguments.hosts)
     project = find_project(arguments.command, Path.cwd())
     program = _program(arguments, project)
@@ -58,26 +60,28 @@ def run_script_on_hosts(arguments: argparse.Namespace) -> int:
         return run_detached(program.run)
     if arguments.push:
         _push(project, hosts_file)
-    return run_on_hosts(program, hosts_file, say)
+    code = run_on_hosts(program, hosts_file, say)
+    if arguments.json is not None and any(program.run.events.glob("rank-*.jsonl")):
+        write_json(program.run.path, arguments.json)
+    return code
 
 
-def _refuse_what_hosts_decide(arguments: argparse.Namespace) -> None:
+def refuse_unfit_options(arguments: argparse.Namespace) -> None:
     from paceline.errors import UserError
 
-    if arguments.is_whole:
+    if arguments.hosts is None:
+        if arguments.push or arguments.restarts:
+            option = "--push" if arguments.push else "--restarts"
+            raise UserError(f"{option} is for hosts", f"name them: --hosts FILE {option} ...")
+    elif arguments.is_whole:
         raise UserError(
             "with --hosts Paceline starts the processes of a script itself, and no other command",
             "name the script alone: paceline run --hosts FILE train.py ...",
         )
-    if arguments.python is not None:
+    elif arguments.python is not None:
         raise UserError(
             "with --hosts the hosts file says which Python each host has",
             "set 'python' there, for all hosts or for one",
-        )
-    if arguments.json is not None:
-        raise UserError(
-            "--json is for scripts on this machine",
-            "afterwards: paceline report RUN --json FILE",
         )
 
 

@@ -1,4 +1,4 @@
-"""Verbs that train and evaluate."""
+"""Verbs that train, evaluate, and check whether training works here."""
 
 import argparse
 import os
@@ -189,9 +189,34 @@ def _check_data(job: "Job") -> None:
 
 def evaluate_run(arguments: argparse.Namespace) -> int:
     from paceline.machine.alone import run_alone
+    from paceline.machine.tuning import exact_environment
+    from paceline.recipe import read_settings
     from paceline.record.directory import require_run
+    from paceline.record.schema import RunDirectory
 
     require_run(arguments.run)
     form = "json" if arguments.json else "text"
     words = [str(arguments.run), arguments.checkpoint, arguments.split, form]
-    return run_alone("paceline.train.measure.evaluator", words)
+    settings = read_settings(RunDirectory(arguments.run).recipe)
+    exact = exact_environment(settings.get("deterministic") is True)
+    return run_alone("paceline.train.measure.evaluator", words, variables=exact)
+
+
+def add_selftest(verbs: Verbs) -> None:
+    selftest = verbs.add_parser(
+        "selftest", help="does training work here? A page for a bug report; the first on a new GPU"
+    )
+    selftest.add_argument("--quick", action="store_true", help="the most telling checks only")
+    selftest.add_argument("--json", action="store_true", help="for programs")
+    selftest.add_argument(
+        "--device", default="auto", help="auto (default), cpu or cuda: where to check"
+    )
+    selftest.set_defaults(call=run_selftest)
+
+
+def run_selftest(arguments: argparse.Namespace) -> int:
+    from paceline.machine.alone import run_alone
+
+    say("checking: this takes minutes, and leaves nothing behind")
+    form, extent = "json" if arguments.json else "text", "quick" if arguments.quick else "all"
+    return run_alone("paceline.selftest", [form, extent, arguments.device])

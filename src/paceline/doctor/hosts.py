@@ -42,7 +42,10 @@ def _python(found: Mapping[str, Facts], here: Facts) -> Iterable[Row]:
     for name, version in versions.items():
         where = f"Python {version} ({found[name]['executable']})"
         if _number(version) < _OLDEST_PYTHON:
-            remedy = "Python 3.11 or newer is needed: correct 'python' in the hosts file"
+            remedy = (
+                "Python 3.11 or newer is needed: correct 'python' in the hosts file, or "
+                "paceline hosts setup (step python)"
+            )
             rows.append(Row(name, "python", "fail", where, remedy))
         elif _minor(version) != most:
             remedy = f"the others have {most}: correct 'python' in the hosts file"
@@ -196,7 +199,7 @@ def judge_clocks(offsets: Mapping[str, tuple[float, float]]) -> list[Row]:
             state: State = "fail" if sure >= _CLOCK_FAIL_SECONDS else "warn"
             direction = "ahead of" if skew > 0 else "behind"
             shown = f"{format_seconds(abs(skew))} {direction} the others"
-            remedy = "run there: sudo timedatectl set-ntp true (or install chrony)"
+            remedy = "paceline hosts setup (step clock), or there: sudo timedatectl set-ntp true"
             rows.append(Row(name, "clock", state, shown, remedy))
     if rows:
         return rows
@@ -297,6 +300,9 @@ def _sharing(written: Mapping[str, Facts], seen: Mapping[str, Sequence[str]]) ->
         if len(names) < most:
             missing = ", ".join(sorted(set(seen) - set(names)))
             shown = f"{path}: does not see what {missing} wrote"
-            remedy = f"mount the shared storage at {path} there too, or use a local path on all"
+            remedy = (
+                f"mount the shared storage at {path} there too (paceline hosts mount), or use a "
+                "local path on all"
+            )
             rows.append(Row(host, "run", "fail", shown, remedy))
     return rows

@@ -127,7 +127,7 @@ def _announce_project(begin: str, project: ProjectParcel, say: Say) -> None:
 def push_project(hosts: tuple[Host, ...], project: ProjectParcel, say: Say) -> int:
     """The user's files alone, to all hosts at once; returns on how many it did not work."""
     _announce_project(f"sending to {count_of(len(hosts), 'host')}", project, say)
-    failures = on_all(hosts, lambda host: _push_project_to(host, _locked(DEFAULT_FOLDER), project))
+    failures = on_all(hosts, lambda host: _push_project_to(host, _locked_beside(host), project))
     for host, failure in zip(hosts, failures, strict=True):
         if failure is not None:
             say(printable(f"[{host.name}] {failure}"))
@@ -136,6 +136,16 @@ def push_project(hosts: tuple[Host, ...], project: ProjectParcel, say: Say) -> i
 
 def _locked(folder: str) -> str:
     return _LOCKED.format(folder=shlex.quote(folder))
+
+
+def _locked_beside(host: Host) -> str:
+    """In the folder that an earlier push has made, if the host's Python is the one in there."""
+    environment = Path(host.python).parent.parent
+    pushed = shlex.quote(str(environment.parent))
+    if environment.name != ".venv":
+        return _locked(DEFAULT_FOLDER)
+    choice = f"if test -d {pushed}/code; then echo {pushed}; else echo {DEFAULT_FOLDER}; fi"
+    return _LOCKED.format(folder=f'"$({choice})"')
 
 
 def _push_project_to(host: Host, locked: str, project: ProjectParcel) -> str | None:

@@ -9,9 +9,11 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.jobfiles.document import to_yaml
-from paceline.jobfiles.request import MOUNT, RESTARTS, STOPPED, Request, check_request
+from paceline.jobfiles.request import MOUNT, STOPPED, Request, check_request
 
 _IDLE_MINUTES = 10
+_RESTARTS_ON_ERRORS = 3
+"""Machines that are taken away do not count; SkyPilot cannot tell a mistake from a fault."""
 _BUCKETS = ("s3://", "gs://", "r2://", "cos://", "oci://", "nebius://")
 
 
@@ -60,7 +62,10 @@ def _resources(request: Request) -> dict[str, Any]:
         "image_id": f"docker:{request.image}" if request.image else None,
         "use_spot": request.spot,
         # Without `ports` SkyPilot admits ssh and the cluster's own hosts, and nobody else.
-        "job_recovery": {"max_restarts_on_errors": RESTARTS, "recover_on_exit_codes": [STOPPED]}
+        "job_recovery": {
+            "max_restarts_on_errors": _RESTARTS_ON_ERRORS,
+            "recover_on_exit_codes": [STOPPED],
+        }
         if request.spot
         else None,
         "autostop": None if request.spot else {"idle_minutes": _IDLE_MINUTES, "down": True},

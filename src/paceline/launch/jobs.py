@@ -138,7 +138,7 @@ def stop(run_path: Path, say: Say) -> int:
         os.kill(pid, signal.SIGTERM)
     else:
         run.stop_request.touch()
-    say(f"asked {run.path} to save and stop")
+    say(f"asked {run.path} to {'end' if run.is_observed else 'save and stop'}")
     until = time.monotonic() + _STOP_SECONDS
     while is_being_trained(run):
         if time.monotonic() > until:
@@ -147,9 +147,15 @@ def stop(run_path: Path, say: Say) -> int:
                 f"look at {run.launcher_log}; kill {pid} ends it at once",
             )
         time.sleep(0.2)
-    steps = [step_of(path) for path in all_checkpoints(run.checkpoints)]
-    say(f"{run.path} has stopped, saved at step {max(steps, default=0):,}")
+    say(f"{run.path} has stopped{_saved_in_words(run)}")
     return 0
+
+
+def _saved_in_words(run: RunDirectory) -> str:
+    if run.is_observed:  # what a script saves is its own business, and told by its launcher
+        return ""
+    steps = [step_of(path) for path in all_checkpoints(run.checkpoints)]
+    return f", saved at step {max(steps, default=0):,}"
 
 
 @dataclass(frozen=True)
@@ -165,7 +171,8 @@ class RunState:
 
 def list_runs(here: Path) -> list[RunState]:
     """Runs under ./runs, and those that were started with --detach anywhere."""
-    found = {path.parent.resolve() for path in (here / "runs").glob("*/recipe.yaml")}
+    names = ("recipe.yaml", "script.json")
+    found = {p.parent.resolve() for name in names for p in (here / "runs").glob(f"*/{name}")}
     for note in sorted(state_home().glob("*")) if state_home().is_dir() else []:
         path = Path(note.read_text(encoding="utf-8").strip())
         if RunDirectory(path).exists():
@@ -178,7 +185,7 @@ def list_runs(here: Path) -> list[RunState]:
 def describe(run: RunDirectory) -> RunState:
     last = _last_step(run)
     exits = [e for e in read_events(run.launcher_events) if e["kind"] in ("exit", "launch")]
-    written = [run.recipe, *run.events.glob("*.jsonl")]
+    written = [run.script if run.is_observed else run.recipe, *run.events.glob("*.jsonl")]
     age = time.time() - max(path.stat().st_mtime for path in written)
     return RunState(run.path, _state(run, exits), last, _total_steps(run), max(age, 0.0))
 
@@ -213,6 +220,8 @@ def _lines_backwards(path: Path, last_bytes: int = 1 << 18) -> Iterator[bytes]:
 
 
 def _total_steps(run: RunDirectory) -> int | None:
+    if run.is_observed:
+        return None
     for line in run.recipe.read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition(":")
         if name == "steps" and value.strip().isdecimal():

@@ -3,15 +3,21 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import IO, Any
 
 from paceline.machine.signals import caught_by
 from paceline.machine.tuning import speed_environment
 
 
-def run_alone(module: str, arguments: list[str], stdout: IO[bytes] | int | None = None) -> int:
+def run_alone(
+    module: str,
+    arguments: list[str],
+    stdout: IO[bytes] | int | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> int:
     """Run one module of ours to its end, pass signals on, and return its exit code."""
-    environment = {**os.environ, **speed_environment(1)}
+    environment = {**os.environ, **speed_environment(1), **(variables or {})}
     process = subprocess.Popen(
         [sys.executable, "-m", module, *arguments], env=environment, stdout=stdout
     )

@@ -14,6 +14,8 @@ from paceline.machine.arithmetic import Capability, shown
 _TEGRA: Final = ((5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0))
 """Jetson and its kin: kernels for cards do not run there, whatever their number says."""
 
+_THOR: Final = (11, 0)
+
 NEWEST: Final = "2.13.0"
 """What `constraints.txt` pins: 7.5 and higher, with CUDA 13."""
 
@@ -57,8 +59,9 @@ def _is_tegra(*capabilities: Capability) -> bool:
 
 
 def fitting_release(capability: Capability) -> Release | None:
-    """None where no default build has kernels for it: Jetson has builds of its own."""
-    if capability in _TEGRA:
+    """None where no default build has kernels for it: a Jetson has builds of its own, but for the
+    newest, which the build for ARM has."""
+    if capability in _TEGRA and capability != _THOR:
         return None
     if capability < (5, 0):
         return None
@@ -72,6 +75,8 @@ def fitting_release(capability: Capability) -> Release | None:
 def default_build_has(version: str, capability: Capability) -> bool:
     """Whether the default build of a release has kernels for a device."""
     number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if capability == _THOR:
+        return number >= (2, 11)
     first = (5, 0) if number < (2, 8) else (7, 0) if number < (2, 11) else (7, 5)
     last = (9, 0) if number < (2, 8) else (12, 1)
     return first <= capability <= last and capability not in _TEGRA
@@ -91,7 +96,7 @@ def version_for_all(here: str, capabilities: Sequence[Capability]) -> str:
 
 def remedy_for(capability: Capability) -> str:
     """What to install so that torch has kernels for it."""
-    if capability in _TEGRA:
+    if capability in _TEGRA and capability != _THOR:
         return (
             "a Jetson needs NVIDIA's own build of torch for its JetPack (docs/gpus.md); "
             "or train on the processor: device=cpu"

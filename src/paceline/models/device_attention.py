@@ -20,7 +20,7 @@ from paceline.models.packing import AttentionPlan, Packing
 
 Heads = tuple[Tensor, Tensor, Tensor]
 """Queries, keys and values, (tokens, heads, head width)."""
-_TOLERANCE = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+TOLERANCE = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 
 
 def attend_on_device(
@@ -100,15 +100,15 @@ def _found_out(device: torch.device, dtype: torch.dtype, head_width: int) -> str
     if device.type != "cuda":
         return f"made for CUDA, not for {device.type}"
     try:
-        error = _try_by_starts(device, dtype, head_width)
+        error = try_by_starts(device, dtype, head_width)
     except (RuntimeError, NotImplementedError, TypeError, AttributeError) as problem:
         return f"it does not run here: {str(problem).splitlines()[0]}"
-    if error <= _TOLERANCE.get(dtype, 0.0):
+    if error <= TOLERANCE.get(dtype, 0.0):
         return None
     return f"its results are off by {error:.2g}"
 
 
-def _try_by_starts(device: torch.device, dtype: torch.dtype, head_width: int) -> float:
+def try_by_starts(device: torch.device, dtype: torch.dtype, head_width: int) -> float:
     """The largest difference between both ways, of results and gradients."""
     queries, keys = (
         Packing.of_lengths(np.array(lengths)).to(device) for lengths in ((3, 1, 7), (5, 9, 2))
@@ -121,16 +121,21 @@ def _try_by_starts(device: torch.device, dtype: torch.dtype, head_width: int) ->
 
 
 def _difference(plan: AttentionPlan, dtype: torch.dtype, head_width: int) -> float:
+    """With queries, keys and values side by side in memory, as projections give them."""
     generator, device = torch.Generator().manual_seed(0), plan.queries.places.device
-    shapes = [
-        (packing.num_tokens, plan.num_heads, head_width)
-        for packing in (plan.queries, plan.keys, plan.keys, plan.queries)
-    ]
-    drawn = [torch.randn(shape, generator=generator).to(device, dtype) for shape in shapes]
-    inputs, weight = [part.requires_grad_() for part in drawn[:3]], drawn[3]
+    width, has_own_keys = plan.num_heads * head_width, plan.queries is not plan.keys
+    shapes = [(plan.queries.num_tokens, width if has_own_keys else 3 * width)]
+    if has_own_keys:
+        shapes.append((plan.keys.num_tokens, 2 * width))
+    inputs, weight = (
+        [torch.randn(shape, generator=generator).to(device, dtype) for shape in some]
+        for some in (shapes, [(plan.queries.num_tokens, plan.num_heads, head_width)])
+    )
     ways = []
     for attend in (attend_by_starts, attend_padded):
-        found = attend((inputs[0], inputs[1], inputs[2]), plan, 0.0)
-        ways.append([found, *torch.autograd.grad(found, inputs, weight)])
-    differences = [(one - other).abs().max() for one, other in zip(*ways, strict=True)]
+        given = [part.detach().requires_grad_() for part in inputs]
+        heads = split_heads(given[0], given[1] if has_own_keys else None, plan.num_heads)
+        found = attend(heads, plan, 0.0)
+        ways.append([found, *torch.autograd.grad(found, given, weight[0])])
+    differences = [(one - other).detach().abs().max() for one, other in zip(*ways, strict=True)]
     return float(torch.stack(differences).max())

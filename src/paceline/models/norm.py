@@ -121,9 +121,8 @@ class _Combined(nn.modules.batchnorm._BatchNorm):
         return output
 
     def next_momentum(self) -> float | torch.Tensor:
-        """How far one step moves the running averages; counts the step."""
+        """How far the step that was just counted moves the running averages."""
         assert self.num_batches_tracked is not None  # noqa: S101
-        self.num_batches_tracked.add_(1)
         if self.momentum is not None:
             return self.momentum
         # torch's way to ask for the plain mean of all steps. A device's count is not read.
@@ -196,6 +195,9 @@ def absorb_statistics(model: nn.Module, mean_statistics: torch.Tensor) -> None:
     """Move every running average by the mean statistics of the step's micro-batches: all layers in
     one operation on a device, where a hundred small ones take longer than the work in them."""
     layers = averaging_layers(model)
+    counts = [layer.num_batches_tracked for layer in layers if isinstance(layer, _Combined)]
+    if counts:
+        torch._foreach_add_([count for count in counts if count is not None], 1)
     sizes = [2 * layer.num_features for layer in layers]
     by_momentum: dict[float, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
     for layer, statistics in zip(layers, torch.split(mean_statistics, sizes), strict=True):

@@ -66,6 +66,7 @@ _WATCHES: dict[str, Any] = {
     "torch.optim.optimizer": training.watch_optimizers,
     "torch.nn.utils.clip_grad": training.watch_clipping,
     "torch.amp.grad_scaler": training.watch_scaling,
+    "torch.amp.autocast_mode": training.watch_autocast,
     "torch.nn.modules.module": training.watch_modes,
     "torch.utils.data.dataloader": loading.watch_loaders,
     "torch.serialization": saving.watch_torch_save,

@@ -115,7 +115,7 @@ class Boundaries:
         self._book(perf_counter())
         self.place = _AFTER_STEP
         if self.is_evaluating:
-            self._evaluated = self._evaluation_wait + self._evaluation_work
+            self.evaluated()
         elif iteration.num_backwards != self.num_backwards:  # the wait for "no more" was input too
             self.seconds[INPUT] += self._wait
             self._wait = 0.0
@@ -178,6 +178,7 @@ class Boundaries:
     def enter(self) -> None:
         """Something that is told apart begins: a save, a collective, making a loader's iterator."""
         self._book(perf_counter())
+        self._evaluated = self._evaluation_wait + self._evaluation_work
         self._around.append(self.place)
         self.place = _ASIDE
 
@@ -206,6 +207,12 @@ class Boundaries:
     @property
     def is_stepping(self) -> bool:
         return self._step_depth > 0
+
+    def evaluated(self) -> None:
+        """A sign that an evaluation got as far as this: no batch is left, a score, a save."""
+        if self.is_evaluating:
+            self._book(perf_counter())
+            self._evaluated = self._evaluation_wait + self._evaluation_work
 
     def eval_mode(self) -> None:
         if not self.is_evaluating and self.num_backwards:

@@ -74,6 +74,8 @@ def describe(observer: Any, optimizer: Any, place: Place) -> dict[str, Any]:
         told["loader"] = loader.facts
         told["loader_workers"] = loader.facts.get("workers") or 0
     told["parallel"] = _parallel(observer, optimizer)
+    if observer.autocast in _DTYPES:
+        told["precision"] = _DTYPES[observer.autocast]
     return told
 
 
@@ -93,6 +95,18 @@ def _of_parameters(optimizer: Any) -> dict[str, Any]:
         "device": device,
         "precision": lowered[0] if lowered else "fp32",
     }
+
+
+def first_step(optimizer: Any) -> int:
+    """Which step the first was, where the optimizer counts: one that was loaded goes on."""
+    for state in optimizer.state.values():
+        counted = state.get("step") if isinstance(state, dict) else None
+        if isinstance(counted, int):
+            return max(counted, 1)
+        if counted is not None and type(counted).__name__ == "Tensor" and counted.is_cpu:
+            return max(int(counted.item()), 1)
+        break
+    return 1
 
 
 def _parallel(observer: Any, optimizer: Any) -> str:

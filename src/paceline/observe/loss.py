@@ -36,7 +36,7 @@ class LateNumbers:
     def add(self, tensor: Any) -> None:
         if not is_plain(tensor):
             self._numbers.append(None)
-        elif tensor.device.type == "cpu":
+        elif tensor.is_cpu:
             self._numbers.append(tensor.item())
         else:
             self._tensors.append((len(self._numbers), tensor.detach()))

@@ -21,13 +21,23 @@ from .recorder import Recorder, note_idle
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
+_NONE = object()
+
+
 def unfailing(method: Method) -> Method:
     """An error of ours is noted and ends the observing."""
 
+    # No `*arguments`: packing them costs more than most of these methods do.
     @functools.wraps(method)
-    def call(self: "Observer", *arguments: Any) -> Any:
+    def call(self: "Observer", one: Any = _NONE, other: Any = _NONE, third: Any = _NONE) -> Any:
         try:
-            return method(self, *arguments)
+            if one is _NONE:
+                return method(self)
+            if other is _NONE:
+                return method(self, one)
+            if third is _NONE:
+                return method(self, one, other)
+            return method(self, one, other, third)
         except Exception as error:
             self.give_up(error)
             return None
@@ -74,7 +84,9 @@ class Observer(HabitWatch):
         self._fresh: set[Loader] = set()
         """Loaders that gave a batch since the last backward."""
         self._fresh_samples = 0
-        self._backward_depth = 0
+        self.is_in_backward = False
+        self.autocast = ""
+        """The type that an autocast of the script lowers to."""
         self._collective_depth = 0
         self._save_depth = 0
         self._stepped: set[int] = set()
@@ -146,10 +158,8 @@ class Observer(HabitWatch):
     # ---- backward
 
     @unfailing
-    def begin_backward(self, tensors: Any) -> bool:
-        self._backward_depth += 1
-        if self._backward_depth > 1:
-            return True
+    def begin_backward(self, tensors: Any) -> None:
+        self.is_in_backward = True
         self.times.begin_backward()
         self.counts_reads = True
         self.seen["backwards"] += 1
@@ -158,7 +168,6 @@ class Observer(HabitWatch):
         if self.recorder is None:
             self.recorder = Recorder(self)
         self.recorder.add_loss(tensors)
-        return True
 
     def _take_fresh(self) -> None:
         for loader in self._fresh:
@@ -171,9 +180,8 @@ class Observer(HabitWatch):
 
     @unfailing
     def end_backward(self) -> None:
-        self._backward_depth = max(self._backward_depth - 1, 0)
-        if not self._backward_depth:
-            self.times.end_backward()
+        self.is_in_backward = False
+        self.times.end_backward()
 
     # ---- steps
 
@@ -270,6 +278,8 @@ class Observer(HabitWatch):
     @unfailing
     def scored(self, values: dict[str, Any]) -> None:
         """What the script gave to a logger, under its own names."""
+        if threading.get_ident() == self.thread:
+            self.times.evaluated()
         by_split: dict[str, dict[str, float]] = {}
         for name, value in values.items():
             number = read_scalar(value)

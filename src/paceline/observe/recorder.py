@@ -84,9 +84,8 @@ class Recorder:
             return
         line = self._line
         tensor = getattr(tensors, "_paceline_unscaled", tensors)
-        if tensor.numel() == 1:
-            line.losses.add(tensor)
-            line.owners.append(0)
+        line.losses.add(tensor)
+        line.owners.append(0)
         line.num_micro_batches += 1
 
     def add_update(self, optimizer: Any, is_primary: bool) -> None:
@@ -118,7 +117,7 @@ class Recorder:
         saves["copy_seconds"] = round(saves["copy_seconds"] + seconds, 6)
         saves["num_files"] += 1
         if saves["num_files"] > 1:
-            saves["path"] = os.path.dirname(saves["path"]) or saves["path"]  # noqa: PTH120
+            saves["path"] = os.path.commonpath([saves["path"], path])
         self._saves = saves
 
     def add_scores(self, split: str, values: dict[str, float]) -> None:
@@ -152,6 +151,7 @@ class Recorder:
         began = _when(started)
         start_up = max(began - order.launched_at, 0.0)
         self._step_began = started
+        self.step = facts.first_step(self._optimizer) - 1
         told = facts.describe(self._observer, self._optimizer, self.place)
         if self.place.rank == 0:
             facts.write_script(order)
@@ -159,7 +159,7 @@ class Recorder:
         file.write(
             "begin",
             time=began,
-            step=0,
+            step=self.step,
             seconds=round(start_up, 6),
             phases={"start-up": round(start_up, 6)},
             cpu_seconds=self._take_cpu_seconds(),
@@ -259,16 +259,19 @@ class Recorder:
         _move_network(fields, self._network.take_seconds(line.num_steps, is_last))
         if self._network.reduced_bytes:
             fields["reduced_bytes"] = self._network.reduced_bytes * line.num_steps
-        self._add_losses(fields, reading.numbers(), line)
+        lists = self._add_losses(fields, reading.numbers(), line)
         fields["phases"] = {name: round(value, 6) for name, value in fields["phases"].items()}
         fields["seconds"] = round(sum(fields["phases"].values()), 6)
-        self._file.write("steps", **fields)
+        self._file.write("steps", lists=lists, **fields)
         self._write_habits()
         self._write_saves()
         self._write_scores()
 
-    def _add_losses(self, fields: dict[str, Any], read: list[float | None], line: _Line) -> None:
-        """The sum of what backward was called on is what a step made smaller."""
+    def _add_losses(
+        self, fields: dict[str, Any], read: list[float | None], line: _Line
+    ) -> dict[str, list[float]]:
+        """The sum of what backward was called on is what a step made smaller. Returns what is told
+        of each step."""
         names = self._observer.optimizers
         norm = read.pop() if line.has_norm else None
         if norm is not None:
@@ -281,12 +284,13 @@ class Recorder:
         if len(names) > 1:
             fields["optimizer_losses"] = _by_optimizer(known, names, line.num_steps)
         if not line.step_seconds or len(line.step_seconds) != line.num_steps:
-            return
-        fields["step_seconds"] = [round(seconds, 6) for seconds in line.step_seconds]
+            return {}
+        lists = {"step_seconds": line.step_seconds}
         if self.place.rank == 0:
-            fields["rates"] = [_short(rate) for rate in line.rates]
+            lists["rates"] = line.rates
             if len(known) == len(line.owners) and len(names) == 1:
-                fields["losses"] = _sums(read, line.backwards_of_step)
+                lists["losses"] = _sums(read, line.backwards_of_step)
+        return lists
 
     def _write_habits(self, is_last: bool = False) -> None:
         """Ever more seldom, and at the end: a run that is killed has told most of them."""
@@ -385,7 +389,8 @@ def _sums(read: list[float | None], ends: list[int]) -> list[float]:
     """Of each step: of the losses up to its end in the list."""
     sums, begin = [], 0
     for end in ends:
-        sums.append(_short(sum(number or 0.0 for number in read[begin:end])))
+        one = read[begin] if end == begin + 1 else sum(n or 0.0 for n in read[begin:end])
+        sums.append(one or 0.0)
         begin = end
     return sums
 

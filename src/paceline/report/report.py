@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.errors import UserError
 from paceline.report import comparison, foreign
 from paceline.report.facts.facts import Facts, Options
 from paceline.report.own.run import read_run
@@ -33,12 +34,17 @@ def read_facts(path: Path, options: Options | None = None) -> Facts:
 
 
 def open_report(paths: list[Path], options: Options) -> Report:
-    known = [_read(path, options) for path in paths]
+    watched = [path for path in paths if len(paths) > 1 and foreign.is_counters(path)]
+    runs = [path for path in paths if path not in watched]
+    if watched and len(runs) == 1 and foreign.is_foreign(runs[0]):
+        return _report_on(foreign.read_log(runs[0], options, watched))
+    if watched:
+        raise UserError(
+            f"{watched[0]} says how busy a machine was, and it is not clear during which run",
+            "give it with one log of another tool, or put it into the folder of its log",
+        )
+    known = [read_facts(path, options) for path in paths]
     return _report_on(known[0]) if len(paths) == 1 else _compare(known)
-
-
-def _read(path: Path, options: Options) -> Facts:
-    return foreign.read_log(path, options) if foreign.is_foreign(path) else read_run(path, options)
 
 
 def _stem(facts: Facts, name: str) -> Path:

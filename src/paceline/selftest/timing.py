@@ -75,7 +75,7 @@ def profiled(device: torch.device, trace: Path) -> Iterator[None]:
     kinds = [ProfilerActivity.CPU]
     if device.type == "cuda":
         kinds.append(ProfilerActivity.CUDA)
-    with profile(activities=kinds) as profiler:
+    with profile(activities=kinds, acc_events=True) as profiler:  # without it 2.10 warns
         yield
         wait_for(device)
     profiler.export_chrome_trace(str(trace))

@@ -17,6 +17,7 @@ from paceline.data.readahead import fill_at_once
 from paceline.errors import UserError
 from paceline.settings import STATES_PER_WEIGHT, Recipe
 from paceline.task_finder import find_task
+from paceline.tasks.batch_values import _changed, to_device
 from paceline.tasks.samples import SampleTask
 from paceline.units import format_bytes
 
@@ -122,10 +123,26 @@ def _measure(
         raise NotImplementedError("its micro-batches are its own")
     with torch.device(device):
         network = build_network(task)
-    batch = task.on_device(fill_at_once(task.begin_batch(heaviest_micro_batch(task))))
+    batch = _moved(fill_at_once(task.begin_batch(heaviest_micro_batch(task))), device)
     num_parameters = sum(p.numel() for p in network.parameters() if p.requires_grad)
     with torch.autocast("cpu", dtype=number_type, enabled=number_type is not None):
         return saved_in_forward(task, network, batch), num_parameters
+
+
+def _moved(batch: Any, device: "torch.device") -> Any:
+    """Not by way of pinned memory, which only a real device has."""
+    on_cpu = to_device(batch, torch_cpu())
+    return on_cpu if device.type == "cpu" else _changed(on_cpu, lambda part: _part_on(part, device))
+
+
+def torch_cpu() -> "torch.device":
+    import torch  # noqa: PLC0415
+
+    return torch.device("cpu")
+
+
+def _part_on(part: Any, device: "torch.device") -> Any:
+    return part.to(device) if callable(getattr(part, "to", None)) else part
 
 
 def heaviest_micro_batch(task: SampleTask) -> int:
@@ -139,7 +156,7 @@ def measure_share_in_16_bits(recipe: Recipe) -> float:
     on the processor, whose lists of what is cast are nearly those of CUDA."""
     import torch  # noqa: PLC0415
 
-    cpu, micro = torch.device("cpu"), max(recipe.batch.micro_size // _TRIED_IN_16_BITS, 1)
+    cpu, micro = torch_cpu(), max(recipe.batch.micro_size // _TRIED_IN_16_BITS, 1)
     small = _with_micro(recipe, micro)
     with _torch_alone():
         full, num_parameters = _measure(small, cpu)
@@ -187,12 +204,11 @@ def saved_in_forward(task: SampleTask, network: "nn.Module", batch: Any) -> Save
 
 def _extrapolated(recipe: Recipe) -> tuple[Saved, int]:
     """A straight line through two small micro-batches."""
-    import torch  # noqa: PLC0415
 
     whole = recipe.batch.micro_size
     sizes = [max(whole // part, 1) for part in _PARTS]
     with _torch_alone():
-        found = [_measure(_with_micro(recipe, size), torch.device("cpu")) for size in sizes]
+        found = [_measure(_with_micro(recipe, size), torch_cpu()) for size in sizes]
     (small, num_parameters), (large, _) = found
     step = max(sizes[1] - sizes[0], 1)
 
@@ -210,7 +226,7 @@ def _with_micro(recipe: Recipe, micro: int) -> Recipe:
 def memory_in_words(recipe: Recipe) -> str:
     memory = estimate_memory(recipe)
     if memory is None:
-        return "memory: not known here, because neither the data nor its stand-in is here"
+        return "memory: not known here, because the recipe's data is not here: prepare it first"
     total = {name: memory.total(name) for name in ("fp32", "bf16")}
     return (
         f"memory of a device, estimated: {format_bytes(total['fp32'])} in fp32"

@@ -84,6 +84,7 @@ class Loop:
         while (interval := self._read_interval(all_of_them)) is not None:
             self._watch_losses(interval)
             self.recorder.write_steps(self.recipe.steps, interval)
+            self.stepper.marks.keep_pace(interval.device_steps)
             is_written = True
         return is_written
 

@@ -96,6 +96,7 @@ class SnapshotMemory:
 
 
 def take_snapshot(state: TrainState, memory: SnapshotMemory) -> Snapshot:
+    """What is in it may not be there before `copied` has passed."""
     files = {
         stored.WEIGHTS: weight_tensors(state.network),
         stored.OPTIMIZER: optimizer_tensors(state),

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 def before_start(kind: str) -> None:
     if kind == "never" and os.environ["RANK"] == "1":
+        print("waits for something that never comes", flush=True)
         time.sleep(3600)
 
 

@@ -43,15 +43,6 @@ class Node:
             restarts_all=True,
         )
 
-    def torchrun_variables(self) -> dict[str, str]:
-        """What a torchrun that is started here has to know, as torchrun itself reads it."""
-        return {
-            "PET_NNODES": str(self.count),
-            "PET_NODE_RANK": str(self.rank),
-            "PET_MASTER_ADDR": self.address,
-            "PET_MASTER_PORT": str(self.port),
-        }
-
 
 def find_node(variables: Mapping[str, str]) -> Node | None:
     """None on a single host, and where no such engine has started this process."""

@@ -82,6 +82,10 @@ class Program(Protocol):
         """What is said when the user asks for the end."""
 
     @property
+    def stops_by_itself(self) -> bool:
+        """Whether a worker that is asked to stop ends as one that has finished."""
+
+    @property
     def stop_seconds(self) -> float | None:
         """How long workers may take to end when they are asked; None is as long as they need."""
 
@@ -119,6 +123,7 @@ class Training:
 
     job: Job
     can_take_in_hosts: bool = True
+    stops_by_itself: bool = True
     stop_seconds: float | None = None
     stopping: str = "saving a checkpoint on all hosts, then stopping (once more: end at once)"
 
@@ -161,6 +166,7 @@ class Training:
 
     def start_fields(self, _host: Host) -> Message:
         return {
+            **self.hello_fields(),
             "recipe": config.to_yaml(config.dump(self.job.recipe)),
             "project": as_question(self.job.recipe.workload),
             "variables": exact_environment(self.job.recipe.deterministic),

@@ -33,6 +33,9 @@ class ProgramHere(Protocol):
     def prepare(self, message: Message) -> Message:
         """Before a round; what the agent's order says about the workers."""
 
+    def end_round(self) -> None:
+        """What was begun by `prepare` ends, with or without workers."""
+
     def look(self) -> Message:
         """What was saved, as far as this host knows."""
 
@@ -69,6 +72,9 @@ class TrainingHere:
         # Workers start where the user's code is, as they do on the launcher's machine.
         found = project_facts(message.get("project"))
         return {"worker": order.as_document(), "directory": found["path"] if found else None}
+
+    def end_round(self) -> None:
+        """Workers begin and end everything themselves."""
 
     def look(self) -> Message:
         return {"newest_step": newest_step(self._run)}

@@ -193,7 +193,7 @@ class Round:
     def _failed(self) -> Outcome:
         self.fleet.wait(self.members, lambda link: link.exit is not None, _ECHO_SECONDS)
         failures = [self._failure(link) for link in self.members if _has_failed(link)]
-        if self.stop.at_once:
+        if self.stop.at_once or (self._told_to_stop and not self.program.stops_by_itself):
             return Outcome("stopped")
         cause = root_cause(failures)
         lost = [link for link in self.members if not link.is_ready]

@@ -193,6 +193,7 @@ class Supervisor:
         _, alive = psutil.wait_procs(workers, timeout=3)
         for process in alive:
             process.kill()
+        self._program.end_round()
 
     def is_training(self) -> bool:
         return self._agent is not None and self._agent.poll() is None
@@ -214,7 +215,7 @@ def with_children(processes: list[psutil.Process]) -> list[psutil.Process]:
 
 
 def program_of(message: Message, folder: Path) -> ProgramHere:
-    kind = TrainingHere if message["script"] is None else ScriptHere
+    kind = TrainingHere if message.get("script") is None else ScriptHere
     return kind(Path(message["run"]), folder)
 
 
@@ -223,7 +224,7 @@ def environment_of(message: Message) -> dict[str, str]:
     given = {name: str(value) for name, value in message["environment"].items()}
     interface = message["interface"] or interface_of(message["address"]) or "lo"
     num_procs = message["num_procs"] or max(1, num_visible_devices())
-    kind = TrainingHere if message["script"] is None else ScriptHere
+    kind = TrainingHere if message.get("script") is None else ScriptHere
     return {**kind.environment(num_procs, interface), **given}
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.errors import UserError
+from paceline.launch.batch.engines import Node
 
 _INTERPRETERS = ("python", "python3", "torchrun", "accelerate", "deepspeed", "lightning", "srun")
 
@@ -29,9 +30,14 @@ class ScriptCommand:
 
 
 def script_command(
-    words: Sequence[str], is_whole: bool, num_procs: int | None, python: str
+    words: Sequence[str],
+    is_whole: bool,
+    num_procs: int | None,
+    python: str,
+    node: Node | None = None,
 ) -> ScriptCommand:
-    """`is_whole`: the words came after `--` and are a command of their own."""
+    """`is_whole`: the words came after `--` and are a command of their own. `node`: this is one
+    host of several, as the engine that started it says."""
     if not words:
         raise UserError("no script is named", "paceline run train.py")
     if is_whole:
@@ -45,19 +51,19 @@ def script_command(
     else:
         refuse_no_script(Path(script))
         target = [script]
-    start = [python] if num_procs is None else torchrun_words(python, num_procs)
+    if num_procs is None and node is not None:
+        num_procs = node.num_procs or 1
+    start = [python] if num_procs is None else torchrun_words(python, num_procs, node)
     return ScriptCommand((*start, *target, *arguments), script, tuple(arguments), num_procs)
 
 
-def torchrun_words(python: str, num_procs: int) -> list[str]:
-    """As `torchrun --nproc-per-node N` starts them, on a free port."""
-    return [
-        python,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        f"--nproc-per-node={num_procs}",
-    ]
+def torchrun_words(python: str, num_procs: int, node: Node | None = None) -> list[str]:
+    """As `torchrun --nproc-per-node N` starts them, on a free port; or where all hosts meet."""
+    start = [python, "-m", "torch.distributed.run", f"--nproc-per-node={num_procs}"]
+    if node is None:
+        return [*start, "--standalone"]
+    meeting = [f"--master-addr={node.address}", f"--master-port={node.port}"]
+    return [*start, f"--nnodes={node.count}", f"--node-rank={node.rank}", *meeting]
 
 
 def _whole_command(words: Sequence[str], num_procs: int | None) -> ScriptCommand:

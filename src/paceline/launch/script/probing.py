@@ -20,9 +20,13 @@ _TAIL_BYTES = 1 << 16
 
 
 @contextmanager
-def probing(run: RunDirectory, attempt: int, host: str) -> Iterator[None]:
+def probing(
+    run: RunDirectory, attempt: int, host: str, interface: str | None = None
+) -> Iterator[None]:
+    """`interface`: over which the hosts of a world talk; None is this machine's own."""
     over = threading.Event()
-    thread = threading.Thread(target=_look_until, args=(over, run, attempt, host), daemon=True)
+    arguments = (over, run, attempt, host, interface)
+    thread = threading.Thread(target=_look_until, args=arguments, daemon=True)
     thread.start()
     try:
         yield
@@ -31,10 +35,12 @@ def probing(run: RunDirectory, attempt: int, host: str) -> Iterator[None]:
         thread.join(timeout=5)
 
 
-def _look_until(over: threading.Event, run: RunDirectory, attempt: int, host: str) -> None:
+def _look_until(
+    over: threading.Event, run: RunDirectory, attempt: int, host: str, interface: str | None
+) -> None:
     """Whatever goes wrong here leaves the script alone."""
     try:
-        probe = HostProbe(host, interface_used(1))
+        probe = HostProbe(host, interface or interface_used(1))
         events = EventFile(run.host_events(host), attempt)
         every, is_last = _EVERY_SECONDS, False
         while not is_last:

@@ -18,8 +18,9 @@ def watch_tensor(state: State, torch: Any) -> None:
 def _backward(state: State, original: Any) -> Any:
     def backward(tensors: Any, *arguments: Any, **options: Any) -> Any:
         observer = state[0]
-        if not observer.here() or not observer.begin_backward(tensors):
+        if observer.is_in_backward or not observer.here():  # Tensor's calls autograd's
             return original(tensors, *arguments, **options)
+        observer.begin_backward(tensors)
         try:
             return original(tensors, *arguments, **options)
         finally:
@@ -84,6 +85,20 @@ def watch_scaling(state: State, module: Any) -> None:
         return scale
 
     wrap(module.GradScaler, "scale", make)
+
+
+def watch_autocast(state: State, module: Any) -> None:
+    """`torch.amp.autocast_mode`: which precision the script asks for, when it asks."""
+
+    def make(original: Any) -> Any:
+        def init(self: Any, *arguments: Any, **options: Any) -> None:
+            original(self, *arguments, **options)
+            if getattr(self, "_enabled", False):
+                state[0].autocast = str(getattr(self, "fast_dtype", ""))
+
+        return init
+
+    wrap(module.autocast, "__init__", make)
 
 
 def watch_modes(state: State, module: Any) -> None:

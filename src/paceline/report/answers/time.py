@@ -8,7 +8,7 @@ from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.answers.words import go_on, listed
 from paceline.report.facts.durations import idle_seconds
 from paceline.report.facts.facts import Facts, StepTimes
-from paceline.units import count_of, format_seconds, percent, plural
+from paceline.units import count_of, format_number, format_seconds, percent, plural
 
 _NAMES = {
     "training": "training",
@@ -148,7 +148,12 @@ def step(facts: Facts) -> Answer:
         }
     missing = "" if facts.is_own else _missing_of_steps(times)
     return Answer(
-        "step", QUESTIONS["step"], _step_sentence(facts, times), figures, times.how, missing
+        "step",
+        QUESTIONS["step"],
+        _step_sentence(facts, times) + _throughput(facts, times),
+        figures,
+        times.how,
+        missing,
     )
 
 
@@ -171,6 +176,8 @@ def _step_sentence(facts: Facts, times: StepTimes) -> str:
     of = " timings" if times.steps_per_timing > 1 or not facts.is_own else " steps"
     if times.is_sample:
         return _sample_sentence(facts, times)
+    if not facts.is_own and not times.num_timings:
+        return f"{format_seconds(times.mean_seconds)}, the mean over {times.num_steps:,} steps."
     text = f"{format_seconds(times.median_seconds)} (the median of {times.num_timings:,}{of})"
     if times.low_seconds is not None and times.high_seconds is not None:
         low, high = format_seconds(times.low_seconds), format_seconds(times.high_seconds)
@@ -181,6 +188,13 @@ def _step_sentence(facts: Facts, times: StepTimes) -> str:
     if times.steps_per_timing > 1:
         text += f" Each timing is the mean of {times.steps_per_timing:,} steps."
     return text
+
+
+def _throughput(facts: Facts, times: StepTimes) -> str:
+    """What a foreign log says of it; an own run has a table of its own."""
+    if facts.is_own or not times.units_per_second:
+        return ""
+    return f" That is {format_number(times.units_per_second)} {plural(facts.unit)} a second."
 
 
 def _sample_sentence(facts: Facts, times: StepTimes) -> str:

@@ -4,7 +4,7 @@
 `as_facts` makes of that what answers judge.
 """
 
-from paceline.report.foreign.read import is_foreign, read_foreign, read_log
+from paceline.report.foreign.read import is_counters, is_foreign, read_foreign, read_log
 from paceline.report.foreign.run import ForeignRun
 
-__all__ = ["ForeignRun", "is_foreign", "read_foreign", "read_log"]
+__all__ = ["ForeignRun", "is_counters", "is_foreign", "read_foreign", "read_log"]

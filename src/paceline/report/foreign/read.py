@@ -1,6 +1,6 @@
 """Finding out which tool wrote a log, and reading it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -10,7 +10,8 @@ from paceline.record.schema import RunDirectory
 from paceline.report.facts.facts import Facts, Options
 from paceline.report.foreign import formats, tensorboard
 from paceline.report.foreign.as_facts import as_facts
-from paceline.report.foreign.counters.beside import counters_in
+from paceline.report.foreign.counters.beside import counters_in, counters_of
+from paceline.report.foreign.counters.beside import reader_of as reader_of_counters
 from paceline.report.foreign.event_files import is_event_file
 from paceline.report.foreign.failures import read_failed_start
 from paceline.report.foreign.joining import Gathering, beside, is_named_after_rank, one_run
@@ -19,9 +20,11 @@ from paceline.report.foreign.run import ForeignRun
 from paceline.report.foreign.text_lines import looks_like_text, text_lines
 
 _READABLE = (
-    "give a run directory of `paceline train`, TensorBoard event files (a file or a directory), "
-    "the output of OpenSeq2Seq, or the progress of the PyTorch ImageNet example "
-    "('Epoch: [0][50/1252]  Time ...'), each as plain text or compressed"
+    "give a run directory of `paceline train`, TensorBoard event files, or what another tool "
+    "printed or stored: the PyTorch ImageNet example, OpenSeq2Seq, Hugging Face, Lightning, timm, "
+    "mmdetection, nanoGPT, Megatron, fairseq, Keras, W&B, MLflow, a notebook and others "
+    "(docs/foreign-formats.md), text as it is or compressed. Of an unknown tool, three lines at "
+    "least must name a step and a loss"
 )
 _LOG_SUFFIXES = {"", ".log", ".out", ".err", ".txt", ".gz", ".bz2", ".xz"}
 _EVENT_FOLDERS = {"tensorboard", "tb", "tb_logs", "events", "runs", "logs"}
@@ -40,8 +43,21 @@ def is_foreign(path: Path) -> bool:
     return path.is_file()
 
 
-def read_log(path: Path, options: Options | None = None) -> Facts:
-    return as_facts(read_foreign(path), options or Options())
+def read_log(path: Path, options: Options | None = None, watched: Sequence[Path] = ()) -> Facts:
+    """`watched` are records of tools that watched the machines meanwhile."""
+    if not watched and is_counters(path):
+        raise UserError(
+            f"{path} says how busy a machine was, not what it trained",
+            f"give it with the log: paceline report LOG {path}",
+        )
+    run = read_foreign(path)
+    for file in watched:
+        run.counters += counters_of(file)
+    return as_facts(run, options or Options())
+
+
+def is_counters(path: Path) -> bool:
+    return path.is_file() and not is_event_file(path) and reader_of_counters(path) is not None
 
 
 def read_foreign(path: Path) -> ForeignRun:
@@ -61,9 +77,9 @@ def read_foreign(path: Path) -> ForeignRun:
 def _read_directory(path: Path) -> ForeignRun | None:
     """Event files, stores and the text logs beside them are of one run."""
     gathering, logs = Gathering(), dict(_known_logs(path))
-    only_seen: dict[Path, int] = {}
     stores = formats.stores_in(path)
     has_events = bool(tensorboard.event_files(path))
+    only_seen: dict[Path, int] = {}
     for run in tensorboard.read(path, only_seen) if has_events else _read_stores(stores):
         near = [file for file in logs if is_beside(file, run.path, path)]
         for file in near:

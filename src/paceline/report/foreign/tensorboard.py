@@ -362,5 +362,6 @@ def run_of_scalars(path: Path, tool: str, scalars: Iterable[Scalar]) -> ForeignR
     run = _run_of(path, filled)
     run.tool = tool
     run.wall_how = run.wall_how.replace("the event files", "its store")
+    run.wall_how = run.wall_how.replace("of the event file", "of its store")
     run.step_times.how = run.step_times.how.replace("of the event file", "of its store")
     return run

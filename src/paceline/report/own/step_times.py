@@ -31,7 +31,7 @@ def step_times(
         high_seconds=high,
         timings=seconds,
         num_timings=len(seconds),
-        units_per_second=rows.total("num_units") / total,
+        units_per_second=rows.total("num_units") / total or None,
         slowest=_slowest(rows, slowest),
         how=f"{_DEVICE_EVENTS if is_by_device else _HOST_CLOCK}; evaluations and saves between "
         "steps are not in it",

@@ -210,7 +210,9 @@ def traffic(facts: Facts) -> str:
             ("receives", 1, use.series.received_bytes_per_second),
         )
     ]
-    highest = max((float(np.nanmax(line.ys)) for line in lines if line.ys.any()), default=0.0)
+    highest = max(
+        (float(np.nanmax(line.ys)) for line in lines if np.isfinite(line.ys).any()), default=0.0
+    )
     is_shared = any(use.interface == LOOPBACK for use in facts.world.hosts)
     title = f"Traffic on {LOOPBACK}, of all programs" if is_shared else "Traffic of each host"
     return line_plot(title, _MINUTES, _bytes_axis(highest), lines)

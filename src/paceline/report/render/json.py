@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import asdict
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from paceline.report.facts.facts import Facts, Score
 from paceline.report.facts.trend import in_groups
 from paceline.report.render.heading import heading
 
+REPORT_VERSION = 1
+"""Raised when a field that `report.schema.json` names goes away or changes its meaning."""
 _MOST_POINTS = 500
 
 
@@ -23,6 +26,7 @@ def render(facts: Facts) -> str:
 def describe(facts: Facts) -> dict[str, Any]:
     learning = facts.learning
     return {
+        **_head("run"),
         "run": str(facts.run),
         "workload": facts.settings.get("workload"),
         "state": facts.reason,
@@ -51,11 +55,22 @@ def describe(facts: Facts) -> dict[str, Any]:
 
 def describe_log(facts: Facts) -> dict[str, Any]:
     """A log's curves stand in the figures of its answers."""
-    return {"heading": heading(facts), "answers": [asdict(answer) for answer in answers(facts)]}
+    told = [asdict(answer) for answer in answers(facts)]
+    return {**_head("log"), "heading": heading(facts), "answers": told}
 
 
 def render_comparison(compared: Comparison) -> str:
-    return dump(asdict(compared))
+    return dump({**_head("comparison"), **asdict(compared)})
+
+
+def schema() -> str:
+    """What the JSON form holds, as a JSON Schema."""
+    file = resources.files("paceline.report.render") / "report.schema.json"
+    return file.read_text(encoding="utf-8")
+
+
+def _head(kind: str) -> dict[str, Any]:
+    return {"report_version": REPORT_VERSION, "kind": kind}
 
 
 def _score(score: Score) -> dict[str, Any]:

@@ -50,13 +50,14 @@ class Written:
 
 
 class _Clock:
-    """Moments of a host's clock as microseconds since the trace's beginning."""
+    """Moments of a host's clock as whole microseconds since the trace's beginning: with fractions,
+    viewers find that a slice ends after its neighbour has begun."""
 
     def __init__(self, offset: Offset, zero: float) -> None:
         self._offset, self._zero = offset, zero
 
-    def at(self, attempt: int, time: float) -> float:
-        return (time - self._offset.at(attempt, time) - self._zero) * 1e6
+    def at(self, attempt: int, time: float) -> int:
+        return round((time - self._offset.at(attempt, time) - self._zero) * 1e6)
 
 
 def write_trace(path: Path, file: Path) -> Written:
@@ -146,22 +147,22 @@ def _slice(pid: int, piece: Slice, clock: _Clock) -> str:
     end = clock.at(piece.attempt, piece.end)
     args = f',"args":{_json(piece.args)}' if piece.args else ""
     return (
-        f'{{"ph":"X","pid":{pid},"tid":{_TRACKS[piece.track][0]},"ts":{start:.1f},'
-        f'"dur":{max(end - start, 0.0):.1f},"name":{_text(piece.name)}{args}}}'
+        f'{{"ph":"X","pid":{pid},"tid":{_TRACKS[piece.track][0]},"ts":{start},'
+        f'"dur":{max(end - start, 0)},"name":{_text(piece.name)}{args}}}'
     )
 
 
 def _mark(pid: int, mark: Mark, clock: _Clock) -> str:
     return (
         f'{{"ph":"i","s":"t","pid":{pid},"tid":{_TRACKS["marks"][0]},'
-        f'"ts":{clock.at(mark.attempt, mark.time):.1f},"name":{_text(mark.name)},'
+        f'"ts":{clock.at(mark.attempt, mark.time)},"name":{_text(mark.name)},'
         f'"args":{_json(mark.args)}}}'
     )
 
 
 def _counter(pid: int, counter: Counter, clock: _Clock) -> str:
     return (
-        f'{{"ph":"C","pid":{pid},"ts":{clock.at(counter.attempt, counter.time):.1f},'
+        f'{{"ph":"C","pid":{pid},"ts":{clock.at(counter.attempt, counter.time)},'
         f'"name":{_text(counter.name)},"args":{{"value":{counter.value:.6g}}}}}'
     )
 

@@ -18,7 +18,9 @@ from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER, UNEXPLAIN
 _ON_DEVICE = (COMPUTE, NETWORK, OPTIMIZER)
 _AROUND = (INPUT, UNEXPLAINED)
 
+_LEAST_STEPS_AHEAD = 2
 _MOST_STEPS_AHEAD = 32
+_SECONDS_AHEAD = 1.0
 _BYTES_AHEAD = 256 * 2**20
 
 NewEvent = Callable[[], Any]
@@ -53,6 +55,7 @@ class DeviceMarks:
         self._running: deque[Any] = deque()
         """When each of the last steps is done; the device may not have got there."""
         self.most_ahead = _MOST_STEPS_AHEAD
+        self._num_ahead = _LEAST_STEPS_AHEAD
 
     def restart(self) -> None:
         """The loop goes on here: what came before belongs to no step."""
@@ -76,9 +79,17 @@ class DeviceMarks:
             self._running.append(self._since)
 
     def limit_lead(self) -> None:
-        """Wait until the device is at most `most_ahead` steps behind the host."""
-        while len(self._running) > self.most_ahead:
+        """Wait until the device is not too many steps behind the host."""
+        while len(self._running) > self._num_ahead:
             wait_for_device(self._running.popleft())
+
+    def keep_pace(self, steps: "Sequence[DeviceStep]") -> None:
+        """Queue no more than about a second of work, by what these steps took: whoever asks the run
+        to stop waits for all that is queued."""
+        if steps:
+            step_seconds = sum(step.seconds for step in steps) / len(steps)
+            within = int(_SECONDS_AHEAD / max(step_seconds, 1e-6))
+            self._num_ahead = max(_LEAST_STEPS_AHEAD, min(self.most_ahead, within))
 
     def take_steps(self) -> "MarkedSteps":
         """All since the last time."""
@@ -138,7 +149,7 @@ def settle(host: dict[str, float], device: Mapping[str, float]) -> dict[str, flo
 def steps_ahead(step_bytes: int) -> int:
     """How many steps a host may queue ahead of its device, by what a step's batches take there:
     enough that a pause of the host is not one of the device, and little of its memory."""
-    return max(2, min(_MOST_STEPS_AHEAD, _BYTES_AHEAD // max(step_bytes, 1)))
+    return max(_LEAST_STEPS_AHEAD, min(_MOST_STEPS_AHEAD, _BYTES_AHEAD // max(step_bytes, 1)))
 
 
 class UnreadNumbers:
@@ -158,6 +169,11 @@ class UnreadNumbers:
             wait_for_device(self._copied)
         numbers: list[float] = self._numbers.tolist()
         return numbers
+
+
+def read_numbers(scalars: Sequence[torch.Tensor]) -> list[float]:
+    """At once, in one copy."""
+    return UnreadNumbers(scalars).read()
 
 
 def wait_for_device(event: Any) -> None:

@@ -86,8 +86,8 @@ def main() -> None:
     die_with_parent()
     began = time.monotonic()
     run, which, split, form = RunDirectory(Path(sys.argv[1])), *sys.argv[2:5]
-    settle_this_process()
     try:
+        settle_this_process(recipes.read_settings(run.recipe).get("deterministic") is True)
         result = evaluate(run, which, split)
     except UserError as error:
         sys.stderr.write(f"{error}\n")

@@ -11,6 +11,7 @@ from paceline.record.schema import START_UP, RunDirectory
 from paceline.record.writer import EventFile
 from paceline.settings import LogSettings
 from paceline.tasks.contract import Scores
+from paceline.trackers.live import LiveTracker
 from paceline.train.measure.device_clock import (
     DeviceStep,
     UnreadNumbers,
@@ -135,14 +136,21 @@ class Recorder:
         self._start_step()
         self._cpu_seconds = 0.0
         self._last_step = 0
-        self._board: Any = None
+        self._boards: list[Any] = []
         self.line = ProgressLine(settings.show_seconds, unit) if world.is_first else None
-        self._tensorboard = run.tensorboard
+        self._run = run
 
     def open_board(self, step: int) -> None:
         """Takes a moment, so it is done while the others still start as well."""
         if self._is_first:
-            self._board = open_tensorboard(self._tensorboard, step)
+            self._boards = [open_tensorboard(self._run.tensorboard, step)]
+            if self._settings.tracker is not None:
+                self._boards.append(
+                    LiveTracker(self._settings.tracker, self._run.path, self._warn_of_tracker)
+                )
+
+    def _warn_of_tracker(self, text: str) -> None:
+        self.note("warning", step=self._last_step, text=text)
 
     def begin(self, step: int, position: int, launched_at: float, facts: dict[str, Any]) -> None:
         """The loop starts now; what came before, back to the launcher's start, is start-up."""
@@ -223,7 +231,7 @@ class Recorder:
 
     def _show_steps(self, fields: dict[str, Any], total_steps: int) -> None:
         units_per_second = fields["num_units"] / max(fields["seconds"], 1e-9)
-        if self._board is not None:
+        if self._boards:
             scalars = {
                 "loss": fields["loss"],
                 "learning rate": fields["rate"],
@@ -235,7 +243,8 @@ class Recorder:
                 },
             }
             for name, value in scalars.items():
-                self._board.add_scalar(name, value, fields["step"])
+                for board in self._boards:
+                    board.add_scalar(name, value, fields["step"])
         if self.line is not None:
             self.line.show(fields, units_per_second, total_steps)
 
@@ -249,11 +258,11 @@ class Recorder:
             samples=list(scores.samples),
         )
         self._start_step()  # the time of an evaluation is not part of any step
-        if self._board is not None:
+        for board in self._boards:
             for name, value in scores.values.items():
-                self._board.add_scalar(f"{split}/{name}", value, step)
+                board.add_scalar(f"{split}/{name}", value, step)
             for number, sample in enumerate(scores.samples):
-                self._board.add_text(f"{split}/sample {number + 1}", sample, step)
+                board.add_text(f"{split}/sample {number + 1}", sample, step)
         if self.line is not None:
             shown = format_scores(scores.values, self._scales)
             self.line.say(f"step {step:,}  {split}: {shown}")
@@ -285,8 +294,8 @@ class Recorder:
             cpu_seconds=self._take_cpu_seconds(),
             **fields,
         )
-        if self._board is not None:
-            self._board.close()
+        for board in self._boards:
+            board.close()
         if self.line is not None:
             self.line.finish()
         self.events.close()

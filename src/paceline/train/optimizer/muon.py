@@ -23,15 +23,36 @@ _NUM_ROUNDS = 3
 class Muon(torch.optim.Optimizer):
     """Groups with `is_orthogonal` hold kernels, the others anything."""
 
+    _step_supports_amp_scaling = True
+    """To torch's gradient scaler, which then leaves looking for overflows to the step, where no
+    host has to wait for the answer. It sets `found_inf`, and `grad_scale` unless it has divided."""
+
     def __init__(self, groups: Iterable[dict[str, Any]], lr: float, momentum: float) -> None:
         super().__init__(groups, {"lr": lr, "momentum": momentum, "is_orthogonal": False})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        scale, overflow = (getattr(self, name, None) for name in ("grad_scale", "found_inf"))
         for group in self.param_groups:
             for weight in group["params"]:
-                if weight.grad is not None:
+                if weight.grad is None:
+                    continue
+                if scale is not None:
+                    weight.grad.div_(scale)
+                if overflow is None:
                     self._move(weight, weight.grad, group)
+                else:
+                    self._move_unless(overflow, weight, group)
+
+    def _move_unless(self, overflow: Tensor, weight: Tensor, group: dict[str, Any]) -> None:
+        """A step whose gradients are not finite is none; only the device knows whether they are."""
+        before, state = weight.clone(), self.state[weight]
+        momentum = state.get("momentum_buffer", torch.zeros_like(weight)).clone()
+        assert weight.grad is not None  # noqa: S101
+        self._move(weight, weight.grad, group)
+        weight.copy_(torch.where(overflow > 0, before, weight))
+        buffer = state["momentum_buffer"]
+        buffer.copy_(torch.where(overflow > 0, momentum, buffer))
 
     def _move(self, weight: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         state, momentum = self.state[weight], group["momentum"]

@@ -1,6 +1,7 @@
 """A user's script as a program on many hosts: what the rooms of rounds and hosts ask about it."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,7 @@ class ScriptOnHosts:
     min_hosts: int | None = None
     device: str = "auto"
     can_take_in_hosts: bool = False
+    stops_by_itself: bool = False
     stop_seconds: float | None = 30.0
     stopping: str = "ending the script on all hosts (SIGTERM; once more: end at once)"
 
@@ -47,8 +49,16 @@ class ScriptOnHosts:
     def purpose(self) -> Purpose:
         return Purpose(None, self.run.path, quick=True, script=self.project.question())
 
-    def claim(self, say: Say) -> AbstractContextManager[None]:
-        return claim_script_run(self.run, self.started_as, say)
+    @contextmanager
+    def claim(self, say: Say) -> Iterator[None]:
+        is_ours = False
+        try:
+            with claim_script_run(self.run, self.started_as, say):
+                is_ours = True
+                yield
+        finally:
+            if is_ours and next_attempt(self.run) == 1:  # refused before anything was started
+                remove_unused(self.run)
 
     @property
     def started_as(self) -> ScriptCommand:
@@ -84,5 +94,5 @@ class ScriptOnHosts:
     def conclude(self, code: int, started: float, say: Say) -> None:
         attempt = next_attempt(self.run) - 1
         conclude(self.run, code, attempt, say)
-        if attempt <= 1:
+        if attempt == 1:
             remove_unused(self.run)

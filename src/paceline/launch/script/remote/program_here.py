@@ -2,8 +2,10 @@
 
 import json
 import os
+import socket
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import psutil
 from paceline.doctor.probe import project_facts
 from paceline.launch.script.environment import ObserveOrder, observing_environment
 from paceline.launch.script.hang_watch import RECORDED
+from paceline.launch.script.probing import probing
 from paceline.launch.script.remote.progress import read_progress
 from paceline.launch.script.vital_signs import VitalSigns
 from paceline.order import WorkerOrder
@@ -43,6 +46,7 @@ class ScriptHere:
     def __init__(self, run: Path, folder: Path) -> None:
         self._run, self._folder = run, folder
         self._signs = VitalSigns(folder)
+        self._probe = ExitStack()
 
     @staticmethod
     def environment(num_procs: int, interface: str) -> dict[str, str]:
@@ -58,7 +62,11 @@ class ScriptHere:
         found = project_facts(message["project"])
         place = found["path"] if found else None
         order = WorkerOrder.from_document(message["order"])
-        variables = observing_environment(self._observe_order(message, order), os.environ | given)
+        observe = self._observe_order(message, order)
+        host = order.host or socket.gethostname()
+        watched = probing(RunDirectory(self._run), order.attempt, host, message["interface"])
+        self._probe.enter_context(watched)
+        variables = observing_environment(observe, os.environ | given)
         return {
             "worker": replace(order, pulse_directory=str(self._folder)).as_document(),
             "directory": place,
@@ -80,6 +88,9 @@ class ScriptHere:
             interface=message["interface"],
             pulse_directory=str(self._folder),
         )
+
+    def end_round(self) -> None:
+        self._probe.close()
 
     def look(self) -> Message:
         """Steps of the script's own checkpoints do not count as ours, which a restart reads."""

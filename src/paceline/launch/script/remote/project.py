@@ -146,7 +146,7 @@ def find_project(words: Sequence[str], here: Path) -> ScriptProject:
     if not words:
         raise UserError("no script is named", "paceline run --hosts hosts.yaml train.py")
     path = (here / words[0]).absolute()
-    refuse_no_script(Path(words[0]))
+    refuse_no_script(path)
     is_below = path.is_relative_to(here) and here not in (Path.home(), Path("/"))
     root = here if is_below else path.parent
     script = path.relative_to(root).as_posix()

@@ -18,6 +18,11 @@ def counters_in(directory: Path) -> list[Counters]:
     return [one for path, read in _found(directory) for one in read(path)]
 
 
+def counters_of(path: Path) -> list[Counters]:
+    read = reader_of(path)
+    return read(path) if read is not None else []
+
+
 def reader_of(path: Path) -> Read | None:
     if path.suffix == ".json":
         return cloudwatch.read if cloudwatch.recognises_file(path) else None

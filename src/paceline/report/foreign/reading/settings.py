@@ -1,5 +1,6 @@
 """Settings by the names that most programs give them, in printed arguments, YAML and code."""
 
+import math
 import re
 from typing import Any
 
@@ -64,6 +65,6 @@ def _understood(key: str, value: str) -> Any:
     if key in _WORDS:
         return value if _WORDS[key].fullmatch(value) else None
     figure = number(value)
-    if figure is None:
+    if figure is None or not math.isfinite(figure):
         return None
     return int(figure) if figure == int(figure) and key != "lr" else figure

@@ -203,7 +203,8 @@ class Pace:
         clean = [gap for gap in gaps if gap.first not in self._breaks]
         typical = median(gap.seconds / gap.num_steps for gap in clean or gaps)
         steps = [gap for gap in clean if gap.seconds <= _PAUSE * typical * gap.num_steps]
-        others = [gap for gap in gaps if gap not in steps]
+        known = {gap.first for gap in steps}
+        others = [gap for gap in gaps if gap.first not in known]
         times = run.step_times
         times.how = _HOW_STAMPS
         times.steps_per_timing = max(1, round(median(gap.num_steps for gap in steps or gaps)))

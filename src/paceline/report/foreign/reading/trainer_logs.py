@@ -13,10 +13,19 @@ _HOW = (
 _ASIDE = ("_runtime", "_per_second", "_samples", "_steps_per_second", "_jit_compilation_time")
 
 
+_MOST_EPOCHS = 1e9
+
+
 class Entry(NamedTuple):
     values: dict[str, float]
     epoch: float | None = None
     step: int | None = None
+
+
+def epoch_of(values: dict[str, float]) -> float | None:
+    """None where it is none, or damaged."""
+    epoch = values.get("epoch")
+    return epoch if epoch is not None and 0 <= epoch < _MOST_EPOCHS else None
 
 
 def fill_from_entries(
@@ -52,16 +61,31 @@ def _steps_of(entries: Sequence[Entry], per_epoch: float | None) -> list[int] | 
     every = _logging_steps([g for g, e in zip(guessed, entries, strict=True) if "loss" in e.values])
     if not every:
         return [round(guess) for guess in guessed]
-    # Epochs have two digits, which may be hundreds of steps; what is logged is a multiple.
-    return [
-        round(guess / every) * every if "loss" in entry.values else round(guess)
-        for guess, entry in zip(guessed, entries, strict=True)
-    ]
+    return _on_multiples(guessed, entries, every, 0.5 + 0.005 * per_epoch)
+
+
+def _on_multiples(
+    guessed: Sequence[float], entries: Sequence[Entry], every: int, rounding: float
+) -> list[int]:
+    """Epochs have two digits, which may be hundreds of steps; losses come every so many steps."""
+    steps: list[int] = []
+    num_losses = 0
+    for guess, entry in zip(guessed, entries, strict=True):
+        if "loss" not in entry.values:
+            steps.append(
+                steps[-1] if steps and abs(steps[-1] - guess) <= rounding else round(guess)
+            )
+            continue
+        num_losses += 1
+        counted = num_losses * every
+        near = counted if abs(counted - guess) <= rounding else round(guess / every) * every
+        steps.append(near)
+    return steps
 
 
 def _logging_steps(guessed: Sequence[float]) -> int | None:
     """The distance of which all logged steps are multiples, as far as rounding lets it be seen."""
-    if len(guessed) < 3:
+    if len(guessed) < 3 or guessed[-1] <= 0:
         return None
     mean = guessed[-1] / len(guessed)
     every = round(mean)
@@ -76,7 +100,7 @@ def _steps_per_epoch(entries: Sequence[Entry]) -> float | None:
             entry.values.get("train_steps_per_second"),
             entry.values.get("train_runtime"),
         )
-        if rate and seconds and entry.epoch and rate * seconds > 20:
+        if rate and seconds and entry.epoch and 20 < rate * seconds < _MOST_EPOCHS:
             exact = round(rate * seconds)
             # The rate is printed with three digits after the point: that must settle the count.
             if 0.0005 * seconds < 0.5:

@@ -70,7 +70,9 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _first_line(path: Path) -> str:
-    return next(text_lines(path), "")[:200]
+    """Written without an end of line."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.readline(200).strip()
 
 
 def _meta(path: Path) -> dict[str, str]:

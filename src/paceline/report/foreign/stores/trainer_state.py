@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.report.foreign.reading.trainer_logs import Entry, fill_from_entries
+from paceline.report.foreign.reading.trainer_logs import Entry, epoch_of, fill_from_entries
 from paceline.report.foreign.reading.values import number, whole
 from paceline.report.foreign.run import ForeignRun
 
@@ -67,7 +67,8 @@ def _entry(given: dict[str, Any]) -> Entry:
     found = {str(name): number(value) for name, value in given.items()}
     values = {name: value for name, value in found.items() if value is not None}
     step = values.pop("step", None)
-    return Entry(values, values.get("epoch"), int(step) if step is not None else None)
+    is_known = step is not None and 0 <= step < 2**53
+    return Entry(values, epoch_of(values), int(step or 0) if is_known else None)
 
 
 def _steps_per_epoch(entries: list[Entry]) -> float | None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from paceline.report.foreign.failures import Failures
 from paceline.report.foreign.reading.contract import CERTAIN, LIKELY, NO, TextFormat
-from paceline.report.foreign.reading.trainer_logs import Entry, fill_from_entries
+from paceline.report.foreign.reading.trainer_logs import Entry, epoch_of, fill_from_entries
 from paceline.report.foreign.reading.values import clock_seconds, number, whole
 from paceline.report.foreign.run import ForeignRun
 
@@ -31,6 +31,7 @@ _SETTING = re.compile(
     r"\s*=\s*([\d,]+)"
 )
 _BAR = re.compile(r"(\d+)/(\d+) \[([\d:]+)<")
+_MOST_ENTRIES = 40_000
 
 
 @dataclass
@@ -42,6 +43,26 @@ class _Start:
     bar: tuple[int, int, float] | None = None
     bar_steps: list[int | None] = field(default_factory=list)
     """Where the bar was when each entry was printed."""
+    epoch: float | None = None
+    num_left_out: int = 0
+
+    def add(self, entry: Entry) -> None:
+        self.epoch = entry.epoch if entry.epoch is not None else self.epoch
+        self.entries.append(entry)
+        self.bar_steps.append(self.bar[0] if self.bar else None)
+        if len(self.entries) > _MOST_ENTRIES:
+            self._thin_out()
+
+    def _thin_out(self) -> None:
+        """Of very many losses every second one; evaluations stay."""
+        kept = [
+            place
+            for place, entry in enumerate(self.entries)
+            if place % 2 == 0 or "loss" not in entry.values
+        ]
+        self.num_left_out += len(self.entries) - len(kept)
+        self.entries = [self.entries[place] for place in kept]
+        self.bar_steps = [self.bar_steps[place] for place in kept]
 
 
 def sureness(line: str) -> float:
@@ -92,14 +113,11 @@ class _Reader:
             return
         self._failures.went_on(self._notes)
         start = self._starts[-1]
-        epoch = values.get("epoch")
-        before = [e.epoch for e in start.entries if e.epoch is not None]
-        if epoch is not None and before and epoch < before[-1] - 1e-9:
+        epoch = epoch_of(values)
+        if epoch is not None and start.epoch is not None and epoch < start.epoch - 1e-9:
             start = _Start(dict(start.settings))
             self._starts.append(start)
-        bar = start.bar
-        start.entries.append(Entry(values, epoch))
-        start.bar_steps.append(bar[0] if bar else None)
+        start.add(Entry(values, epoch))
 
     def finish(self) -> list[ForeignRun]:
         runs = [self._run(start) for start in self._starts if start.entries]
@@ -139,10 +157,7 @@ def _placed(start: _Start, per_epoch: float | None) -> list[Entry]:
     for entry, step in zip(start.entries, start.bar_steps, strict=True):
         guess = entry.epoch * per_epoch if entry.epoch is not None and per_epoch else None
         is_near = guess is None or abs((step or 0) - guess) <= 2 + 0.006 * (per_epoch or 0)
-        at = step if step is not None and is_near else None
-        if at is None and guess is not None:
-            at = round(guess)
-        placed.append(entry._replace(step=at))
+        placed.append(entry._replace(step=step if step is not None and is_near else None))
     return placed if all(entry.step is not None for entry in placed) else start.entries
 
 

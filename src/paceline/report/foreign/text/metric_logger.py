@@ -26,6 +26,7 @@ _SUMMARY = re.compile(rf"\*\s+Acc@1\s+({NUMBER})\s+Acc@5\s+({NUMBER})(?:\s+loss\
 _PRECISION = re.compile(
     rf"Average Precision\s+\(AP\) @\[ IoU=0\.50:0\.95 \| area=\s+all \| maxDets=100 \] = ({NUMBER})"
 )
+_WINDOW = 20
 _PARAMETERS = re.compile(r"[Nn]umber of params:?\s*\(?(\d{3,})\)?$")
 _NAMESPACE = re.compile(r"\b(num_workers|workers|batch_size|epochs|world_size)=(\d+)")
 
@@ -42,6 +43,7 @@ class _Reader:
         self._book = Book(path, TOOL, how, SAMPLE)
         self._settings: dict[str, int] = {}
         self._epoch = 0
+        self._seen: dict[int, EpochMean] = {}
 
     def take(self, line: str) -> None:
         if "eta:" in line and (match := _TRAIN.search(line)):
@@ -75,6 +77,9 @@ class _Reader:
         )
         book.progress(told)
         book.run.steps_per_epoch = size
+        if seconds is not None:
+            self._seen[epoch] = _with_window(self._seen.get(epoch), index + 1, seconds, data)
+            book.pace.epochs[epoch] = self._seen[epoch]
 
     def _total(self, head: str, seconds: float | None, mean: float | None) -> None:
         run, pace = self._book.run, self._book.pace
@@ -83,7 +88,11 @@ class _Reader:
         if "Epoch" in head or "Train" in head:
             size = run.steps_per_epoch
             if size:
-                pace.epochs[self._epoch] = EpochMean(size, mean, None)
+                seen = self._seen.get(self._epoch)
+                wait = seen.input_seconds if seen else None
+                share = wait / seen.step_seconds if seen and wait is not None else None
+                waited = mean * share if share is not None else None
+                pace.epochs[self._epoch] = EpochMean(size, mean, waited)
                 run.step = max(run.step, (self._epoch + 1) * size)
         elif seconds is not None:
             self._book.evaluated(seconds=seconds)
@@ -122,6 +131,21 @@ class _Reader:
         if told.get("epochs") and run.steps_per_epoch:
             run.steps_wanted = told["epochs"] * run.steps_per_epoch
             run.has_end = run.step >= run.steps_wanted
+
+
+def _with_window(
+    seen: EpochMean | None, num_steps: int, seconds: float, data: float | None
+) -> EpochMean:
+    """A line tells the mean of the last twenty steps, of fewer at the begin of an epoch."""
+    if seen is None or num_steps <= _WINDOW:
+        return EpochMean(num_steps, seconds, data)
+    new = num_steps - seen.num_steps
+    old_wait = seen.input_seconds
+    wait = None
+    if data is not None and old_wait is not None:
+        wait = (seen.num_steps * old_wait + new * data) / num_steps
+    mean = (seen.num_steps * seen.step_seconds + new * seconds) / num_steps
+    return EpochMean(num_steps, mean, wait)
 
 
 FORMAT = TextFormat(TOOL, ("eta:",), sureness, _Reader)

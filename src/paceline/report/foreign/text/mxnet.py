@@ -33,6 +33,7 @@ _VALID = re.compile(r"\[?Epoch[ \[](\d+)\]\s+[Vv]alid(?:ation)?[-: ]+(.*)")
 _TOOK = re.compile(rf"\[?Epoch[ \[](\d+)\].*?[Tt]ime cost[=:] ?({NUMBER})")
 _DEVICES = re.compile(r"\bnum_gpus=(\d+)")
 _MEAN_AP = re.compile(rf"^~*\s*(?:mAP|MeanAP)\s*[=:~]+\s*({NUMBER})")
+_MOST_PENDING = 40_000
 _VALUE = re.compile(rf"([\w-]+)=({NUMBER})")
 
 
@@ -77,6 +78,8 @@ class _Reader:
         if size is None:
             # How long an epoch is shows when the next one begins.
             self._pending.append((epoch, index, speed, text, stamp_of(line)))
+            if len(self._pending) > _MOST_PENDING:
+                self._pending = self._pending[::2]
         else:
             self._flush()
             self._progress((epoch, index, speed, text, stamp_of(line)))

@@ -85,14 +85,14 @@ class _Reader:
             self._averaged(step, float(match[1]) / 1000, float(match[2]) / 1000)
         if match := _VALIDATION.search(rest):
             book.evaluated(number(match[1]), step=step)
-        elif match := _LOSS.search(rest):
+        elif (match := _LOSS.search(rest)) and ("train loss" not in rest or _TIME.search(rest)):
             book.progress(self._told(step, number(match[1] or match[2]), rest, line))
         book.run.steps_wanted = wanted or book.run.steps_wanted
 
     def _averaged(self, step: int, total: float, mean: float) -> None:
         """A clock that leaves out the first steps and evaluations, and the mean of all others."""
         run, pace = self._book.run, self._book.pace
-        if mean > 0:
+        if 0 < mean < 1e6 and 0 <= total < 1e12:
             pace.epochs = {0: EpochMean(max(1, round(total / mean)), mean, None)}
             run.step_times.how = "the mean that it prints for all steps but the first ones"
 

@@ -18,17 +18,21 @@ from paceline.report.foreign.reading.contract import CERTAIN, NO, TextFormat
 from paceline.report.foreign.reading.stamps import stamp_of
 from paceline.report.foreign.reading.values import NUMBER, number
 from paceline.report.foreign.run import ForeignRun
-from paceline.report.foreign.tags import meaning_of
 
 TOOL = "OpenMMLab (mmdetection and relatives)"
 
 _EPOCH = re.compile(r"Epoch(?:\(train\))?\s+\[(\d+)\]\[\s*(\d+)/(\d+)\]\s*(.*)")
 _ITERATION = re.compile(r"Iter(?:\(train\))?\s+\[\s*(\d+)/(\d+)\]\s*(.*)")
-_EVALUATED = re.compile(r"(Epoch|Iter)\(val\)\s+\[\s*(\d+)\](?:\[\s*(\d+)(?:/(\d+))?\])?\s*(.*)")
+_EVALUATED = re.compile(
+    r"(Epoch|Iter)\(val\)\s+\[\s*(\d+)(?:/\d+)?\](?:\[\s*(\d+)(?:/(\d+))?\])?\s*(.*)"
+)
 _VALUE = re.compile(rf"([A-Za-z][\w./@-]*): ({NUMBER})(?=[\s,]|$)")
 _WANTED = re.compile(r"max: (\d+) (epochs|iters)|max_epochs=(\d+)|max_iters=(\d+)")
 _SETTING = re.compile(r"\b(workers_per_gpu|num_workers|samples_per_gpu|batch_size)\s*=\s*(\d+)")
 _DEVICES = re.compile(r"^GPU ([\d,]+): (.+)")
+_SCORE = re.compile(r"mAP|mIoU|aAcc|mDice|accuracy|top-?\d|\bPQ\b|NDS|AUC|AP50|PCK|mFscore")
+_PARTS = ("_copypaste", "_s", "_m", "_l")
+"""The same figures again, and those of small, medium and large objects alone."""
 _SAVED = re.compile(r"Saving checkpoint at (\d+) epochs")
 _DISTRIBUTED = re.compile(r"Distributed training: False")
 
@@ -57,10 +61,8 @@ class _Reader:
             self._book.run.steps_wanted = int(match[2])
         elif "Saving checkpoint at" in line and (match := _SAVED.search(line)):
             self._saved(int(match[1]))
-        elif " = " in line or "=" in line or line.startswith("GPU "):
-            self._about(line)
         else:
-            self._book.look_for_failure(line)
+            self._about(line)
 
     def _saved(self, epochs: int) -> None:
         """The last line of an epoch is not always printed; that it ended is."""
@@ -89,11 +91,10 @@ class _Reader:
         loss: float | None = None
         scores: dict[str, float] = {}
         for name, value in values.items():
-            meaning = meaning_of(name) if value is not None else None
             if name in ("loss", "val_loss", "loss_val"):
                 loss = value
-            elif meaning is not None and meaning.kind == "score" and value is not None:
-                scores.setdefault(_score_name(name, meaning.name), value)
+            elif _SCORE.search(name) and not name.endswith(_PARTS) and value is not None:
+                scores.setdefault(_score_name(name), value)
         if not scores and loss is None:
             return
         step = run.step
@@ -133,10 +134,11 @@ class _Reader:
         return runs
 
 
-def _score_name(printed: str, known: str) -> str:
+def _score_name(printed: str) -> str:
     """'coco/bbox_mAP_50' is not the 'bbox_mAP' beside it: each keeps its own name."""
     short = printed.rpartition("/")[2]
-    return known if short.lower() in (known.lower(), f"top{known[-1]}_acc") else short
+    match = re.match(r"(?:accuracy_)?top-?(\d)(?:_acc)?$", short)
+    return f"top-{match[1]}" if match else short
 
 
 FORMAT = TextFormat(TOOL, ("time:",), sureness, _Reader)

@@ -74,7 +74,8 @@ class _Reader:
     def finish(self) -> list[ForeignRun]:
         runs = self._book.finish()
         for run in runs:
-            run.unit = "token of one device"
+            run.unit = "token"
+            run.notes.append("its tokens per second (`tps`) are those of one device")
             if self._mfu:
                 told = f"its own figure of model FLOPs utilisation (MFU): {self._mfu:g} %"
                 run.notes.append(told)

@@ -83,7 +83,7 @@ class _Reader:
             return None
         self._last, self._was_evaluated = (step, elapsed), False
         if before is None or step <= before[0] or elapsed < before[1]:
-            return elapsed / step if before is None and step <= 1000 and elapsed else None
+            return elapsed / step if before is None and 0 < step <= 1000 and elapsed else None
         return (elapsed - before[1]) / (step - before[0]) if is_clean else None
 
     def _valid(self, name: str, value: float | None) -> None:

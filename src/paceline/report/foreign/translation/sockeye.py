@@ -31,6 +31,7 @@ _CHECKPOINT = re.compile(
     rf"Updates/sec=({NUMBER})"
 )
 _VALUE = re.compile(rf"Checkpoint \[(\d+)\]\s+(Train|Validation)-([\w-]+)=({NUMBER})")
+_MOST_SPEEDS = 10_000
 _PERPLEXITY = re.compile(rf"(?:perplexity|ppl)=({NUMBER})")
 _PARAMETERS = re.compile(r"[Tt]otal # of parameters: (\d+)|# of parameters: (\d+)")
 
@@ -68,8 +69,10 @@ class _Reader:
     def _batch(self, match: re.Match[str], line: str) -> None:
         epoch, index = int(match[1] or match[3]), int(match[2] or match[4])
         speed, pace = number(match[7] or match[8]), number(match[9] or match[10])
-        if speed is not None:
+        if speed is not None and 0 < speed < 1e15:
             self._speeds.append(speed)
+            if len(self._speeds) > _MOST_SPEEDS:
+                self._speeds = self._speeds[::2]
         if epoch != self._epoch:
             self._epoch, self._before = epoch, self._before + self._index
         self._index = index

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paceline.arguments import Parser, Verbs, count, say
+from paceline.arguments import Parser, Verbs, confirm, count, say
 from paceline.errors import UserError
 
 if TYPE_CHECKING:
@@ -182,14 +182,17 @@ def _request(arguments: argparse.Namespace, script: list[str]) -> "Request":
 
 
 def _run_directory(arguments: argparse.Namespace, name: str) -> str:
-    from paceline.jobfiles.request import MOUNT
+    from paceline.jobfiles.request import MOUNT, UNSAVED
     from paceline.jobfiles.vertex import vertex_directory
 
     if arguments.run:
         return str(arguments.run)
     if arguments.storage and arguments.kind == "vertex":
         return f"{vertex_directory(arguments.storage)}/runs/{name}"
-    return f"{MOUNT}/runs/{name}"
+    if arguments.storage:
+        return f"{MOUNT}/runs/{name}"
+    say("no --storage is named: the run is on the machines' own disks, and ends with them")
+    return f"{UNSAVED}/runs/{name}"
 
 
 def _script_words(script: list[str], run: str, procs: int | None) -> list[str]:
@@ -231,7 +234,8 @@ def _deliver(arguments: argparse.Namespace, text: str, request: "Request") -> in
     path = arguments.to or Path(f"{request.name}.{_ending(arguments.kind)}")
     _write_new(path, text)
     print(text, end="", flush=True)
-    return submit(engine, path, _ask, say)
+    instead = "hand the file in with the command in its first lines"
+    return submit(engine, path, lambda question: confirm(question, instead), say)
 
 
 def _ending(kind: str) -> str:
@@ -244,16 +248,6 @@ def _write_new(path: Path, text: str) -> None:
         raise UserError(f"{path} exists and holds something else", "--to FILE names another")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-
-
-def _ask(question: str) -> bool:
-    if not sys.stdin.isatty():
-        raise UserError(
-            "--submit asks before it spends money, and there is no terminal to ask on",
-            "hand the file in with the command in its first lines",
-        )
-    say(f"{question} [y/N]")
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def import_job(arguments: argparse.Namespace) -> int:

@@ -7,11 +7,15 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paceline.arguments import Parser, Verbs, count, say
+from paceline.arguments import Parser, Verbs, confirm, count, say
 from paceline.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from paceline.doctor.examination import Diagnosis
+    from paceline.hosts.file import Host
+    from paceline.hosts.steps import Step
 
 _IMPORTS = ["aws", "gcloud", "ibmcloud", "plain", "slurm", "mpi"]
 
@@ -35,6 +39,7 @@ def add_hosts(verbs: Verbs) -> None:
     run.set_defaults(call=run_on_hosts)
     _add_push(inner)
     _add_check(inner)
+    _add_setup(inner)
 
 
 def _add_import(inner: Verbs) -> None:
@@ -74,6 +79,21 @@ def _add_check(inner: Verbs) -> None:
     check.add_argument("--run", type=Path, help="run directory (default: runs/RECIPE)")
     check.add_argument("--quick", action="store_true", help="do not measure bandwidth")
     check.set_defaults(call=check_hosts)
+
+
+def _add_setup(inner: Verbs) -> None:
+    setup = inner.add_parser("setup", help="bring all hosts from a bare image to ready")
+    setup.add_argument("--no-env", action="store_true", help="do not send code and environment")
+    setup.add_argument("--pip", default="", metavar="OPTIONS", help="more for pip: --pip='...'")
+    setup.set_defaults(call=set_up_hosts)
+    mount = inner.add_parser("mount", help="shared storage on all hosts, now and after a restart")
+    mount.add_argument("storage", help="nfs://SERVER/PATH, smb://, sshfs://USER@HOST/PATH, dir://")
+    mount.add_argument("directory", help="where, on every host")
+    mount.add_argument("--credentials", help="for SMB: a file on every host")
+    mount.set_defaults(call=mount_on_hosts)
+    for parser in (setup, mount):
+        _add_hosts_file(parser)
+        parser.add_argument("--yes", action="store_true", help="do it without asking")
 
 
 def _add_hosts_file(parser: Parser) -> None:
@@ -161,6 +181,62 @@ def push_to_hosts(arguments: argparse.Namespace) -> int:
     own = arguments.project or find_own_project(Path.cwd())
     parcel = replace(pack(), project=pack_project(own.absolute()) if own else None)
     return 1 if push(load_hosts(arguments.hosts).hosts, order, parcel, say) else 0
+
+
+def set_up_hosts(arguments: argparse.Namespace) -> int:
+    from paceline.hosts.file import load_hosts
+    from paceline.hosts.setup import setup_steps
+
+    hosts = load_hosts(arguments.hosts).hosts
+    code = _bring_to(hosts, setup_steps(), arguments.yes)
+    if code or arguments.no_env:
+        return code
+    arguments.to, arguments.python, arguments.project = "paceline-host", "python3", None
+    return push_to_hosts(arguments)
+
+
+def mount_on_hosts(arguments: argparse.Namespace) -> int:
+    from paceline.hosts.file import load_hosts
+    from paceline.hosts.mount import (
+        find_not_shared,
+        mount_steps,
+        read_storage,
+        refuse_other_mounts,
+    )
+
+    hosts, directory = load_hosts(arguments.hosts).hosts, arguments.directory.rstrip("/")
+    storage = read_storage(arguments.storage, arguments.credentials)
+    steps = mount_steps(storage, directory)
+    refuse_other_mounts(hosts, storage, directory)
+    if code := _bring_to(hosts, steps, arguments.yes):
+        return code
+    if apart := find_not_shared(hosts, directory):
+        say(f"{', '.join(apart)}: {directory} is mounted, but has other files than {hosts[0].name}")
+        return 1
+    say(f"all {len(hosts)} hosts see the same files in {directory}")
+    return 0
+
+
+def _bring_to(hosts: "Sequence[Host]", steps: "list[Step]", is_agreed: bool) -> int:
+    """0 where all is as it should be in the end; nothing is done before it is shown and agreed."""
+    from paceline.hosts.steps import apply_todos, describe, find_todos
+    from paceline.terminal import printable
+
+    todos = find_todos(hosts, steps)
+    if not todos:
+        say(f"nothing to do on {len(hosts)} hosts: {', '.join(step.name for step in steps)}")
+        return 0
+    say(f"to do:\n{printable(describe(todos))}")
+    if any(todo.step.apply for todo in todos) and not (
+        is_agreed or confirm("do this on these hosts?", "add --yes")
+    ):
+        say("nothing was done")
+        return 1
+    failed = apply_todos(todos, say)
+    if failed:
+        names = ", ".join(dict.fromkeys(f"{t.host.name}: {t.step.name}" for t in failed))
+        say(f"not done: {names}. Put it right; the same command goes on from there")
+    return 1 if failed else 0
 
 
 def check_hosts(arguments: argparse.Namespace) -> int:

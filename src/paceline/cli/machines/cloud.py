@@ -1,0 +1,85 @@
+"""Verbs about rented machines: before paying, and after. They read, and change nothing."""
+
+import argparse
+import shlex
+
+from paceline.arguments import Parser, Verbs, count, say
+from paceline.errors import UserError
+
+
+def add_cloud(verbs: Verbs) -> None:
+    cloud = verbs.add_parser("cloud", help="before and after paying: quotas, prices, what is up")
+    inner = cloud.add_subparsers(
+        dest="action", metavar="check|running", required=True, parser_class=Parser
+    )
+    check = inner.add_parser("check", help="whether a plan can be had, and what it costs")
+    check.add_argument("provider", choices=["aws", "gcp"], help="which cloud")
+    check.add_argument("--type", required=True, help="type of the machines, like g4dn.2xlarge")
+    check.add_argument("--hosts", type=count, default=1, metavar="N", help="how many (default: 1)")
+    check.add_argument("--region", help="default: that of your AWS configuration")
+    check.add_argument("--spot", action="store_true", help="the limit that holds for spot machines")
+    check.add_argument("--hours", type=float, help="how long, for the cost of it all")
+    check.set_defaults(call=check_cloud)
+    running = inner.add_parser("running", help="what of yours is up, since when, what it costs")
+    running.add_argument("--region", help="only there (default: all regions)")
+    running.set_defaults(call=list_running)
+
+
+def check_cloud(arguments: argparse.Namespace) -> int:
+    from paceline.cloud.aws import learn, make_clients
+    from paceline.cloud.facts import Wanted
+    from paceline.cloud.verdicts import can_be_had, judge, render
+    from paceline.terminal import printable
+
+    if arguments.provider == "gcp":
+        raise UserError(
+            "`cloud check` does not exist for Google Cloud: it could not be tried without it",
+            "quotas and prices: console.cloud.google.com/iam-admin/quotas, gcloud compute "
+            "regions describe REGION",
+        )
+    wanted = Wanted(
+        arguments.type, arguments.hosts, _region(arguments), arguments.spot, arguments.hours
+    )
+    facts = learn(wanted, make_clients())
+    say(f"asked AWS for account {facts.account}, region {wanted.region}; nothing was changed")
+    rows = judge(wanted, facts)
+    print(printable(render(rows)))
+    if facts.price_on_demand is not None:
+        say(f"in hosts.yaml `price_per_hour: {facts.price_on_demand}` puts costs into reports")
+    return 0 if can_be_had(rows) else 1
+
+
+def list_running(arguments: argparse.Namespace) -> int:
+    from paceline.cloud.aws import all_regions, find_account, find_machines, make_clients
+    from paceline.cloud.skypilot import find_clusters
+    from paceline.cloud.verdicts import describe_machine, end_commands
+    from paceline.terminal import printable_line
+
+    clusters = find_clusters()
+    for cluster in clusters:
+        print(printable_line(cluster.in_words()))
+        print(f"  end it: sky down {shlex.quote(printable_line(cluster.name))}")
+    clients = make_clients()
+    region = _region(arguments, "us-east-1")
+    account = find_account(clients, region)
+    regions = [arguments.region] if arguments.region else all_regions(clients, region)
+    machines = find_machines(clients, regions)
+    for machine in machines:
+        print(printable_line(describe_machine(machine)))
+    for command in end_commands(machines):
+        print(f"  end it: {printable_line(command)}")
+    where = arguments.region or f"{len(regions)} regions"
+    say(
+        f"AWS account {account}, {where}: {len(machines)} machines are up or stopped. Only "
+        "machines were looked for; disks, addresses and buckets cost as well"
+    )
+    return 0
+
+
+def _region(arguments: argparse.Namespace, otherwise: str | None = None) -> str:
+    from paceline.cloud.aws import default_region
+
+    region = arguments.region or default_region() or otherwise
+    if region is None:
+        raise UserError("no region is named", "--region us-east-1, or `aws configure`")
+    return str(region)

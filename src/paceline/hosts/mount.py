@@ -1,0 +1,123 @@
+"""Shared storage on all hosts: `paceline hosts mount nfs://server/path /data`.
+
+Mounted first, and written into /etc/fstab only once that has worked. A directory that is mounted
+from elsewhere, or has files in it, is left alone. Passwords are never written: a file on the hosts,
+named by the user, has them.
+"""
+
+import re
+import secrets
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.errors import UserError
+from paceline.hosts.file import Host
+from paceline.hosts.ssh import on_all, run_on
+from paceline.hosts.steps import Step, add_line, install
+
+_NFS = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,_netdev"
+"""What Amazon advises for EFS, and what fits any NFS server that a training writes to."""
+_SSHFS = "reconnect,ServerAliveInterval=15,ServerAliveCountMax=3,_netdev"
+
+
+@dataclass(frozen=True)
+class Storage:
+    kind: str
+    """As mount(8) names the type."""
+    source: str
+    options: str
+    tool: str
+    """The program that mounts it; '' where the kernel alone does."""
+    package: str = ""
+
+
+def read_storage(address: str, credentials: str | None = None) -> Storage:
+    scheme, _, rest = address.partition("://")
+    host, _, path = rest.partition("/")
+    if not re.fullmatch(r"[A-Za-z0-9_./:@%+=~-]*", address):
+        raise UserError(f"{address!r} has characters that have no place there", "see docs/hosts.md")
+    if scheme == "dir" and rest.startswith("/"):
+        return Storage("none", rest, "bind", "")
+    if scheme == "nfs" and host:
+        return Storage("nfs4", f"{host}:/{path}", _NFS, "mount.nfs4", "nfs-common")
+    if scheme == "smb" and host and path:
+        return _smb(f"//{host}/{path}", credentials)
+    if scheme == "sshfs" and host:
+        return Storage("fuse.sshfs", f"{host}:/{path}", _SSHFS, "sshfs", "sshfs")
+    raise UserError(
+        f"{address} names no storage",
+        "nfs://SERVER/PATH (EFS as well), smb://SERVER/SHARE, sshfs://USER@HOST/PATH, or dir:///PATH",
+    )
+
+
+def _smb(source: str, credentials: str | None) -> Storage:
+    if credentials is None:
+        raise UserError(
+            "an SMB share wants a name and a password, which are never written into /etc/fstab",
+            "--credentials PATH: a file on every host, mode 600, with `username=` and `password=`",
+        )
+    options = f"credentials={credentials},vers=3.0,_netdev"
+    return Storage("cifs", source, options, "mount.cifs", "cifs-utils")
+
+
+def mount_steps(storage: Storage, directory: str) -> list[Step]:
+    if not re.fullmatch(r"/[A-Za-z0-9_./-]+", directory):
+        raise UserError(f"{directory} is no absolute path without blanks", "/data, for example")
+    where, source = shlex.quote(directory), shlex.quote(storage.source)
+    is_there = f"findmnt -n --mountpoint {where}"
+    line = f"{storage.source} {directory} {storage.kind} {storage.options} 0 0"
+    mount = f"$S mount -t {storage.kind} -o {storage.options} {source} {where}"
+    empty = f'[ -z "$(ls -A {where})" ]'
+    hidden = f"{directory} has files in it, which a mount would hide"
+    guard = f"{empty} || {{ echo '{hidden}' >&2; exit 1; }}"
+    steps = [
+        Step("directory", f"make {directory}", f"[ -d {where} ]", f"$S mkdir -p {where}"),
+        Step("mount", f"mount {storage.source}", is_there, f"{guard}; {mount}"),
+        Step(
+            "fstab",
+            "mount it again after a restart",
+            f"awk '$2 == \"{directory}\" {{ found = 1 }} END {{ exit !found }}' /etc/fstab",
+            f"{is_there} >/dev/null && {add_line(line, '/etc/fstab')}",
+        ),
+    ]
+    if not storage.package:
+        return steps
+    tool = Step(
+        storage.package,
+        f"install {storage.package}",
+        f"PATH=$PATH:/sbin:/usr/sbin; command -v {storage.tool}",
+        install(storage.package, {"nfs-common": "nfs-utils"}.get(storage.package)),
+    )
+    return [tool, *steps]
+
+
+def refuse_other_mounts(hosts: Sequence[Host], storage: Storage, directory: str) -> None:
+    """A user's own mount in that place stays, and is not taken for this one."""
+    if storage.kind == "none":
+        return
+    words = ["findmnt", "-n", "-o", "SOURCE", "--mountpoint", directory]
+    for answer in on_all(hosts, lambda host: run_on(host, words)):
+        found = answer.stdout.strip()
+        if answer.code == 0 and found.rstrip("/") != storage.source.rstrip("/"):
+            raise UserError(
+                f"{answer.host.name}: {directory} is mounted from {found} already",
+                "name another directory, or unmount that one yourself",
+            )
+
+
+def find_not_shared(hosts: Sequence[Host], directory: str) -> list[str]:
+    """Hosts that do not see what the first one writes there."""
+    name = f"{directory}/.paceline-{secrets.token_hex(6)}"
+    made = run_on(hosts[0], ["sh", "-c", f"echo shared > {shlex.quote(name)}"])
+    if made.code:
+        said = made.stderr.strip().splitlines()
+        raise UserError(
+            f"{hosts[0].name} cannot write to {directory}: {said[-1] if said else ''}",
+            "on the server, let these hosts' users write there",
+        )
+    try:
+        answers = on_all(list(hosts), lambda host: run_on(host, ["test", "-e", name]))
+    finally:
+        run_on(hosts[0], ["rm", "-f", name])
+    return [answer.host.name for answer in answers if answer.code]

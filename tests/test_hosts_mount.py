@@ -1,0 +1,39 @@
+"""What `paceline hosts mount` makes of an address."""
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.hosts.mount import mount_steps, read_storage
+
+
+def test_efs_is_mounted_with_the_options_that_fit() -> None:
+    storage = read_storage("nfs://fs-123.efs.us-east-1.amazonaws.com/")
+    assert (storage.kind, storage.source) == ("nfs4", "fs-123.efs.us-east-1.amazonaws.com:/")
+    names = [step.name for step in mount_steps(storage, "/data")]
+    assert names == ["nfs-common", "directory", "mount", "fstab"]
+    assert "noresvport" in storage.options and "hard" in storage.options
+
+
+def test_a_password_is_never_written() -> None:
+    with pytest.raises(UserError, match="never written into /etc/fstab"):
+        read_storage("smb://server/share")
+    assert read_storage("smb://server/share", "/etc/smb").options.startswith("credentials=/etc/smb")
+
+
+def test_two_machines_without_anything_share_over_ssh() -> None:
+    storage = read_storage("sshfs://me@first/srv/runs")
+    assert (storage.kind, storage.source) == ("fuse.sshfs", "me@first:/srv/runs")
+
+
+@pytest.mark.parametrize(
+    "address", ["/data", "nfs://", "s3://bucket", "nfs://a/b;reboot", "smb://a"]
+)
+def test_what_cannot_be_mounted_is_refused(address: str) -> None:
+    with pytest.raises(UserError):
+        read_storage(address)
+
+
+@pytest.mark.parametrize("directory", ["data", "/da ta", "/a;b", "/"])
+def test_a_directory_must_be_an_absolute_path(directory: str) -> None:
+    with pytest.raises(UserError, match="absolute path"):
+        mount_steps(read_storage("nfs://a/b"), directory)
