@@ -14,9 +14,8 @@ from pathlib import Path
 
 from paceline.report.foreign.failures import HINTS, Failures
 from paceline.report.foreign.run import Curve, ForeignRun
-from paceline.report.foreign.skimming import Skim
 from paceline.report.foreign.text_lines import who_printed, without_stamp
-from paceline.report.foreign.tracks import Means, Position, Track, Tracks
+from paceline.report.foreign.tracks import Means, Position, Skim, Track, Tracks
 from paceline.units import count_of
 
 TOOL = "PyTorch ImageNet example"
