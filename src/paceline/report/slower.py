@@ -34,9 +34,9 @@ _LEFT_OUT = 0.02
 _RUN_ERROR = 0.0025
 """By so much runs of the same differ for no reason that shows inside of either."""
 _NUM_ERRORS = 3.5
-"""Standard errors to either side. In simulations of 1,000 pairs of 600 steps (noise of 6 %, a
-wandering machine, 1 % of steps up to 12 times as long) none of the same failed, and 3 of those that
-were slower by exactly the limit passed."""
+"""Standard errors to either side, chosen by simulation: of 1,000 pairs of 600 steps (noise of 6 %,
+a wandering machine, 1 % of steps up to 12 times as long) none of the same failed, and 3 of those
+that were slower by exactly the limit passed."""
 _ALIKE = 0.3
 """Correlation of the steps of two runs from which on they are compared step by step."""
 _OTHER_LOAD = 0.15

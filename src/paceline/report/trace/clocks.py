@@ -3,8 +3,9 @@
 After each step all processes wait for each other, so they leave it at one moment; each writes its
 line a little later. The difference of two hosts' lines is the offset of their clocks plus what
 disturbed either of them. Disturbances go both ways and rarely twice by the same amount, so the
-estimate is where the differences are densest (half-sample mode): on busy machines the median of
-such differences was off by 2 ms where this was off by 0.02 ms.
+estimate is where the differences are densest (half-sample mode). With many lines that was mostly
+closer than the median; with less than about ten lines on a busy machine neither is sure to a
+millisecond, so the width of the differences is told beside it.
 """
 
 from bisect import bisect_right
