@@ -59,6 +59,39 @@ def test_an_override_makes_a_group_that_the_file_does_not_have(tmp_path: Path) -
     assert load(tmp_path, "name: a\n", "oven.fan=true").oven.fan
 
 
+class Icing(Section):
+    kind: str = setting("sugar", "what it is made of")
+    thick: bool = setting(False, "a second coat")
+
+
+class Tart(Section):
+    icing: Icing = setting(Icing(), "on top")
+
+
+@pytest.mark.parametrize(
+    ("file", "overrides"),
+    [
+        ("icing: lemon\n", ["icing.thick=true"]),
+        ("icing:\n  thick: true\n", ["icing=lemon"]),
+        ("{}\n", ["icing=lemon", "icing.thick=true"]),
+        ("{}\n", ["icing.thick=true", "icing=lemon"]),
+    ],
+)
+def test_a_word_given_for_a_group_is_its_kind(
+    tmp_path: Path, file: str, overrides: list[str]
+) -> None:
+    path = tmp_path / "tart.yaml"
+    path.write_text(file, encoding="utf-8")
+    document = config.with_overrides(config.read_document(path), overrides)
+    assert config.validate(document, Tart).icing == Icing(kind="lemon", thick=True)
+
+
+def test_a_word_given_for_a_group_without_kinds_is_a_mistake_at_the_group(tmp_path: Path) -> None:
+    assert mistakes(tmp_path, GOOD, "oven=hot") == [
+        "command line: 'oven' is a group of settings; write oven.NAME=hot"
+    ]
+
+
 def test_the_last_of_two_overrides_wins(tmp_path: Path) -> None:
     assert load(tmp_path, GOOD, "sugar=1", "sugar=2").sugar == 2
 

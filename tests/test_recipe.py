@@ -130,7 +130,7 @@ def test_all_mistakes_of_a_command_line_are_listed_at_once() -> None:
         "steps=soon",
         "seed=1.5",
         "compile=maybe",
-        "model=fast",
+        "model=7",
         "optimizer=null",
         "schedule.boundaries=5",
         "checkpoint.keep_last=0",

@@ -17,6 +17,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
@@ -24,6 +25,9 @@ from paceline.errors import UserError
 
 Settings = dict[str, Any]
 Place = tuple[str, ...]
+
+_KIND = "kind"
+"""The setting of a group that a single word stands for: `optimizer: adamw`."""
 
 _COMMAND_LINE = 0
 """Stands for the command line where a line of the file would be."""
@@ -39,6 +43,11 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _word_is_its_kind(cls, given: Any) -> Any:
+        return {_KIND: given} if isinstance(given, str) and _KIND in cls.model_fields else given
 
     @field_validator("*", mode="before")
     @classmethod
@@ -226,13 +235,17 @@ def _forget_below(document: Document, place: Place) -> None:
 
 
 def _set(settings: Settings, place: Place, value: Any) -> None:
+    """A word given for a group is its kind, whether it comes before or after what is inside."""
     *groups, last = place
     for group in groups:
         inner = settings.get(group)
         if not isinstance(inner, dict):
-            inner = settings[group] = {}
+            inner = settings[group] = {_KIND: inner} if isinstance(inner, str) else {}
         settings = inner
-    settings[last] = value
+    if isinstance(value, str) and isinstance(settings.get(last), dict):
+        settings[last][_KIND] = value
+    else:
+        settings[last] = value
 
 
 def validate(document: Document, kind: type[SectionType]) -> SectionType:
@@ -306,6 +319,9 @@ def _describe(mistake: Any, document: Document, known: list[str]) -> str:
     place = _place_of(mistake)
     name = ".".join(place)
     where = document.where(place)
+    if mistake["type"] == "extra_forbidden" and document.texts.get(place[:-1]) == mistake["input"]:
+        group = ".".join(place[:-1])
+        return f"{where}: '{group}' is a group of settings; write {group}.NAME={mistake['input']}"
     if mistake["type"] == "extra_forbidden":
         return f"{where}: there is no setting '{name}'{_did_you_mean(name, known)}"
     if mistake["type"] == "missing":
