@@ -58,19 +58,23 @@ def _steps_of(entries: Sequence[Entry], per_epoch: float | None) -> list[int] | 
     if not per_epoch or any(entry.epoch is None for entry in entries):
         return None
     guessed = [(entry.epoch or 0.0) * per_epoch for entry in entries]
-    every = _logging_steps([g for g, e in zip(guessed, entries, strict=True) if "loss" in e.values])
+    every = _logging_steps(
+        [g for g, e in zip(guessed, entries, strict=True) if "loss" in e.values], 1 / per_epoch
+    )
     if not every:
         return [round(guess) for guess in guessed]
-    return _on_multiples(guessed, entries, every, 0.5 + 0.005 * per_epoch)
+    return _on_multiples(guessed, entries, every, per_epoch)
 
 
 def _on_multiples(
-    guessed: Sequence[float], entries: Sequence[Entry], every: int, rounding: float
+    guessed: Sequence[float], entries: Sequence[Entry], every: int, per_epoch: float
 ) -> list[int]:
-    """Epochs have two digits, which may be hundreds of steps; losses come every so many steps."""
+    """Epochs have two digits, which may be hundreds of steps; losses come every so many steps.
+    Where an epoch is not of whole steps, the guess is less and less right."""
     steps: list[int] = []
     num_losses = 0
     for guess, entry in zip(guessed, entries, strict=True):
+        rounding = 0.5 + 0.005 * per_epoch + guess / per_epoch
         if "loss" not in entry.values:
             steps.append(
                 steps[-1] if steps and abs(steps[-1] - guess) <= rounding else round(guess)
@@ -83,13 +87,14 @@ def _on_multiples(
     return steps
 
 
-def _logging_steps(guessed: Sequence[float]) -> int | None:
-    """The distance of which all logged steps are multiples, as far as rounding lets it be seen."""
+def _logging_steps(guessed: Sequence[float], drift: float) -> int | None:
+    """The distance of which all logged steps are multiples, as far as rounding lets it be seen.
+    `drift` is by how much of itself a guess may be wrong."""
     if len(guessed) < 3 or guessed[-1] <= 0:
         return None
     mean = guessed[-1] / len(guessed)
     every = round(mean)
-    fits = every > 0 and abs(mean - every) * len(guessed) < 0.25 * every
+    fits = every > 0 and abs(mean - every) < (0.25 / len(guessed) + drift) * every
     return every if fits else None
 
 
