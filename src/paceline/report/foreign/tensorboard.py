@@ -247,6 +247,7 @@ def _fill_wall(run: ForeignRun, series: list[_Series], clock: _Series) -> None:
     if told and told[0].values.last:
         run.wall_seconds = told[0].values.last[1]
         run.wall_how = f"the scalar '{told[0].tag}' of the event file"
+        run.is_wall_whole = True
     evaluations = _of_kind([one for one in series if one.meaning], "wall seconds", True)
     if evaluations:
         spent = sum(value for _, value in evaluations[0].values.points)

@@ -47,6 +47,9 @@ def fill_from_entries(
         _fill_times(run, entries)
     if per_epoch and not is_counted:
         run.steps_per_epoch = round(per_epoch)
+    first, spacing = run.training_loss.first, run.training_loss.spacing
+    if first and spacing and not is_counted and first[0] > 2 * spacing:
+        run.first_step = first[0]
     if total and run.step >= total:
         run.has_end = True
 
@@ -118,6 +121,7 @@ def _fill_curves(run: ForeignRun, step: int, values: dict[str, float]) -> None:
     if "train_runtime" in values:
         run.wall_seconds = values["train_runtime"]
         run.wall_how = "train_runtime, which the trainer logs at its end"
+        run.is_wall_whole = True
         run.has_end = True
         return
     rate = values.get("learning_rate")

@@ -143,6 +143,7 @@ class _Reader:
             step, _, seconds = start.bar
             run.step = max(run.step, step)
             run.wall_seconds, run.wall_how = seconds, "the time that its progress bar shows"
+            run.is_wall_whole = True
             run.step_times.num_steps = step
             run.step_times.total_seconds = max(seconds - (run.evaluation_seconds or 0.0), 0.0)
             run.step_times.how = "the time of its progress bar, without evaluations, over its steps"
