@@ -7,11 +7,11 @@ from typing import Final
 
 from paceline.errors import UserError
 from paceline.plan.catalogue import Instance, find_instance, link_of_type, moved_to
-from paceline.plan.from_run import calibrated, job_of
-from paceline.plan.job import Figure, Job, Link
-from paceline.plan.model import Size
-from paceline.plan.predict import Prediction, most_useful_hosts, predict
-from paceline.plan.remedies import Remedy, remedies
+from paceline.report.remedies.job import calibrated, job_of
+from paceline.pace.job import Figure, Job, Link
+from paceline.pace.model import Size
+from paceline.pace.predict import Prediction, most_useful_hosts, predict
+from paceline.pace.remedies import Remedy, remedies
 from paceline.report import foreign
 from paceline.report.facts.facts import Facts, Options
 from paceline.report.facts.network import link_of
