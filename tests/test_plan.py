@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from paceline.errors import UserError
-from paceline.plan.catalogue import find_instance, link_of_type, moved_to
-from paceline.report.remedies.job import job_of
 from paceline.pace.job import (
     GLOO_EXCHANGE,
     NCCL_EXCHANGE,
@@ -20,11 +18,13 @@ from paceline.pace.job import (
     Schedule,
 )
 from paceline.pace.model import Size, ring_bytes, slowest_of, units_of
-from paceline.plan.plan import Question, plan_from
 from paceline.pace.predict import most_useful_hosts, predict
 from paceline.pace.remedies import remedies
+from paceline.plan.catalogue import find_instance, link_of_type, moved_to
+from paceline.plan.plan import Question, plan_from
 from paceline.plan.render import as_html, as_json, as_text
 from paceline.report.own.run import read_run
+from paceline.report.remedies.job import job_of
 from tests import stored_runs
 from tests.conftest import CommandLine
 

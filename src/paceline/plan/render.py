@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from paceline.pace.model import Size
-from paceline.plan.plan import Plan
 from paceline.pace.predict import Prediction, Range
+from paceline.plan.plan import Plan
 from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER
 from paceline.report.render.style import page
 from paceline.report.render.svg import Axis, Line, line_plot
