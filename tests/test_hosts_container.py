@@ -111,7 +111,11 @@ def test_images_that_differ_and_gpus_that_are_not_seen_inside_are_failures() -> 
         "b": {**FACTS, "gpus": "2"},
         "c": {**FACTS, "image": "sha256:2222", "gpus": "0"},
     }
-    inside = {"a": {"gpus": ["T4", "T4"]}, "b": {"gpus": []}, "c": {"gpus": []}}
+    inside: dict[str, dict[str, list[str]]] = {
+        "a": {"gpus": ["T4", "T4"]},
+        "b": {"gpus": []},
+        "c": {"gpus": []},
+    }
     rows = judge_containers(found, inside)
     assert [(row.where, row.state) for row in rows] == [("c", "fail"), ("b", "fail")]
     assert "2 GPUs, the container sees 0" in rows[1].found

@@ -88,7 +88,8 @@ def check_image(image: str) -> str:
 def words_inside(container: Container, words: Sequence[str], needed: Sequence[str]) -> list[str]:
     """A command of the host that runs these words in the container. `needed`: directories that
     must be there, inside and outside; they are made where they are missing."""
-    mounts = [*(f"{path}:{path}" for path in needed), *map(_both_sides, container.mounts)]
+    both_sides = [_both_sides(mount) for mount in (*needed, *container.mounts)]
+    mounts = list({mount.split(":")[1]: mount for mount in both_sides}.values())
     start = _apptainer if container.runtime == "apptainer" else _docker
     prepared = _PREPARE.format(needed=shlex.join(needed))
     return ["sh", "-c", prepared + start(container, mounts, words)]
