@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from paceline.errors import UserError
-from paceline.plan.catalogue import find_instance, link_of_type, moved_to
-from paceline.plan.from_run import job_of
-from paceline.plan.job import (
+from paceline.pace.job import (
     GLOO_EXCHANGE,
     NCCL_EXCHANGE,
     NCCL_OVERLAP,
@@ -19,12 +17,14 @@ from paceline.plan.job import (
     Link,
     Schedule,
 )
-from paceline.plan.model import Size, ring_bytes, slowest_of, units_of
+from paceline.pace.model import Size, ring_bytes, slowest_of, units_of
+from paceline.pace.predict import most_useful_hosts, predict
+from paceline.pace.remedies import remedies
+from paceline.plan.catalogue import find_instance, link_of_type, moved_to
 from paceline.plan.plan import Question, plan_from
-from paceline.plan.predict import most_useful_hosts, predict
-from paceline.plan.remedies import remedies
 from paceline.plan.render import as_html, as_json, as_text
 from paceline.report.own.run import read_run
+from paceline.report.remedies.job import job_of
 from tests import stored_runs
 from tests.conftest import CommandLine
 

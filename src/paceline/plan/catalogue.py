@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Final
 
 from paceline.errors import UserError
-from paceline.plan.job import NCCL_EXCHANGE, NCCL_OVERLAP, Figure, Job, Link
+from paceline.pace.job import NCCL_EXCHANGE, NCCL_OVERLAP, Figure, Job, Link
 
 _SHARE_OF_PEAK: Final = Figure(
     0.35, 0.4, "training reaches a fifth to a half of a data sheet's peak"

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Final
 
 from paceline.errors import UserError
+from paceline.pace.job import Figure, Job, Link
+from paceline.pace.model import Size
+from paceline.pace.predict import Prediction, most_useful_hosts, predict
+from paceline.pace.remedies import Remedy, remedies
 from paceline.plan.catalogue import Instance, find_instance, link_of_type, moved_to
-from paceline.plan.from_run import calibrated, job_of
-from paceline.plan.job import Figure, Job, Link
-from paceline.plan.model import Size
-from paceline.plan.predict import Prediction, most_useful_hosts, predict
-from paceline.plan.remedies import Remedy, remedies
 from paceline.report import foreign
 from paceline.report.facts.facts import Facts, Options
 from paceline.report.facts.network import link_of
 from paceline.report.own.run import read_run
+from paceline.report.remedies.job import calibrated, job_of
 
 _LAN_LATENCY: Final = Figure(50e-6, 0.5, "usual on Ethernet")
 _GIVEN_SPREAD: Final = 0.03

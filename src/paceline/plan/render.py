@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from paceline.plan.model import Size
+from paceline.pace.model import Size
+from paceline.pace.predict import Prediction, Range
 from paceline.plan.plan import Plan
-from paceline.plan.predict import Prediction, Range
 from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER
 from paceline.report.render.style import page
 from paceline.report.render.svg import Axis, Line, line_plot

@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from paceline.plan.job import Figure, Job, Link
-from paceline.plan.model import Draws, Numbers, Size, StepTime, ring_bytes, step_time, wire_seconds
+from paceline.pace.job import Figure, Job, Link
+from paceline.pace.model import Draws, Numbers, Size, StepTime, ring_bytes, step_time, wire_seconds
 from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER
 
 _NUM_DRAWS: Final = 4000

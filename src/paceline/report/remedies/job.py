@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from paceline.errors import UserError
-from paceline.plan.job import (
+from paceline.pace.job import (
     GLOO_EXCHANGE,
     GLOO_OVERLAP,
     MEASURED,
@@ -18,8 +18,8 @@ from paceline.plan.job import (
     Link,
     Schedule,
 )
-from paceline.plan.model import PAYLOAD, Size, step_time
-from paceline.plan.predict import draws_of
+from paceline.pace.model import PAYLOAD, Size, step_time
+from paceline.pace.predict import draws_of
 from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK, OPTIMIZER, UNEXPLAINED
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.network import link_of, ring_bytes

@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from paceline.plan.job import Figure, Job, Link
-from paceline.plan.model import Size, step_time
-from paceline.plan.predict import Range, draws_of
+from paceline.pace.job import Figure, Job, Link
+from paceline.pace.model import Size, step_time
+from paceline.pace.predict import Range, draws_of
 
 _LEAST_GAIN: Final = 1.03
 """A remedy that gains less is not worth a sentence."""

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.plan.job import Job
+from paceline.pace.job import Job
 from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER
 
 Numbers = NDArray[np.float64]
