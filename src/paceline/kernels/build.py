@@ -71,7 +71,12 @@ def _built(compiler: str, name: str) -> Path:
     """The library for this source, compiler and processor; made once and kept in the cache."""
     here = resources.files("paceline.kernels")
     files = {file: (here / file).read_bytes() for file in (_HEADER, f"{name}.c")}
-    made_of = [*files.values(), " ".join((*_COMPILE, *_LINK)).encode(), _version(compiler), _processor()]
+    made_of = [
+        *files.values(),
+        " ".join((*_COMPILE, *_LINK)).encode(),
+        _version(compiler),
+        _processor(),
+    ]
     key = hashlib.sha256(b"\0".join(made_of)).hexdigest()[:16]
     folder = user_cache() / "kernels"
     make_private(folder)
