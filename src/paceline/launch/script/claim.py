@@ -18,6 +18,7 @@ from paceline.machine.cores import num_cores, num_machine_cores
 from paceline.record.directory import read_script, refuse_newer
 from paceline.record.schema import SCHEMA, RunDirectory
 from paceline.record.writer import prepare_directory, write_file
+from paceline.rented import machine_type
 
 
 def choose_run(asked: Path | None, command: ScriptCommand) -> RunDirectory:
@@ -86,6 +87,7 @@ def _write_first_files(run: RunDirectory, command: ScriptCommand) -> None:
         "host": socket.gethostname(),
         "num_cores": num_cores(),
         "num_machine_cores": num_machine_cores(),
+        "machine_type": machine_type(),
         "memory_bytes": psutil.virtual_memory().total,
     }
     write_file(run.environment, json.dumps(machine, indent=1) + "\n")

@@ -20,6 +20,7 @@ from paceline.machine.cores import num_cores, num_machine_cores
 from paceline.order import HostPrice
 from paceline.record.schema import SCHEMA, RunDirectory
 from paceline.record.writer import write_file
+from paceline.rented import machine_type
 from paceline.settings import Recipe
 from paceline.train.measure.user_code import describe_code
 from paceline.world import World
@@ -58,6 +59,7 @@ def describe(recipe: Recipe, world: World) -> dict[str, Any]:
         "host": socket.gethostname(),
         "num_cores": num_cores(),
         "num_machine_cores": num_machine_cores(),
+        "machine_type": machine_type(),
         "memory_bytes": psutil.virtual_memory().total,
         "device": str(world.device),
         "device_name": _device_name(world),
