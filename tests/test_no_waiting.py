@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from paceline import recipe as recipes
 from paceline.machine.arithmetic import Arithmetic
@@ -156,6 +157,29 @@ def test_a_step_of_a_users_task_waits_for_nothing(example: Path) -> None:
     (recipe,) = example.glob("*.yaml")
     watch = watched_steps(opened(str(recipe), *own_data(example), *AVERAGED))
     assert texts(watch, *ANY_KIND) == []
+
+
+class SmallOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts what is done to the statistics of one norm at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        is_of_one = bool(args) and isinstance(args[0], torch.Tensor) and args[0].shape[:1] == (2,)
+        self.count += is_of_one and name in ("add_", "zero_", "lerp_", "copy_")
+        return func(*args, **(kwargs or {}))
+
+
+def test_statistics_of_all_norms_are_one_buffer(pictures: Path) -> None:
+    task = opened("cifar10-tiny", f"data={pictures}", *PICTURES)
+    stepper, plan = stepper_of(task), plan_step(task, 0, WORLD)
+    batches = [task.micro_batch(index) for index in plan.mine]
+    with SmallOperations() as small_ones:
+        stepper.step(plan, batches, 0.1, want_norm=False)
+    assert small_ones.count == 0
 
 
 def in_search(passage: Passage) -> bool:

@@ -14,7 +14,7 @@ from torch import nn
 
 from paceline.data.order import torch_seed
 from paceline.machine.arithmetic import Arithmetic
-from paceline.models.norm import absorb_statistics, take_statistics
+from paceline.models.norm import StepStatistics
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE, NETWORK, OPTIMIZER
 from paceline.settings import Recipe
@@ -81,6 +81,9 @@ class Stepper:
         self.arithmetic, self.clock = arithmetic, clock
         self.marks = DeviceMarks(world.device)
         self.watch = watch_reduction(state.model, self.marks)
+        # A compiler joins small operations itself, and cannot look through views of one buffer.
+        side_by_side = world.device.type != "cpu" and not recipe.compile
+        self.statistics = StepStatistics(state.network, side_by_side)
 
     def step(
         self, plan: StepPlan, batches: Sequence[Any], rate: float, want_norm: bool
@@ -110,6 +113,7 @@ class Stepper:
                 # DDP divides by the size of the world; this takes it back.
                 scaled = loss_sum * (self.world.size / plan.num_units)
                 torch.autograd.backward(self.state.scaler.scale(scaled))
+            self.statistics.end_micro_batch()
             total += loss_sum.detach()
         return total
 
@@ -118,10 +122,9 @@ class Stepper:
 
     def _combine(self, loss_sum: torch.Tensor, plan: StepPlan) -> torch.Tensor:
         """The step's mean loss and the running averages of batch norm, in one small all-reduce."""
-        network = self.state.network
-        sums = torch.cat([loss_sum.view(1), take_statistics(network).to(loss_sum.dtype)])
+        sums = torch.cat([loss_sum.view(1), self.statistics.take().to(loss_sum.dtype)])
         self.world.add_up(sums)
-        absorb_statistics(network, sums[1:] / len(plan.indices))
+        self.statistics.absorb(sums[1:] / len(plan.indices))
         return sums[0] / plan.num_units
 
     def _update(self, rate: float, want_norm: bool) -> torch.Tensor | None:
@@ -147,7 +150,7 @@ class Stepper:
         self._forget()
 
     def _forget(self) -> None:
-        take_statistics(self.state.network)
+        self.statistics.take()
         self.state.optimizer.zero_grad(set_to_none=True)
 
     def flops_per_unit(self, plan: StepPlan, batch: Any) -> float | None:
