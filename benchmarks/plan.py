@@ -6,28 +6,30 @@ hosts would take each other's cores. One run on one host is planned from; then t
 runs on two and four hosts at each speed of the links, and what it took is held against the plan's
 interval. Remedies that a plan offers are tried, too. Needs root and a quiet machine.
 
-    python -m benchmarks.plan --to results.json [--models cnn,transformer,slow-input]
-                              [--links 100Mbit,1Gbit] [--hosts 2,4] [--cases runs|remedies]
-    python -m benchmarks.plan --table results.json
+    python -m benchmarks.plan DIRECTORY [--models cnn,transformer,slow-input]
+                              [--links 100Mbit,1Gbit] [--hosts 2,4]
+    python -m benchmarks.plan DIRECTORY --table --phases
 """
 
 import argparse
-import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 
 from paceline.lab import cluster, state
 from paceline.machine.cores import num_cores
+from paceline.pace.predict import Prediction
 from paceline.plan.plan import Question, plan_from
 from paceline.report.own.run import read_run
+from paceline.report.remedies.job import typical_step
 from paceline.units import parse_link_speed
 
 _NUM_HOSTS = 4
@@ -86,18 +88,20 @@ class Case:
     model: str
     link: str
     hosts: int
-    predicted: float
-    low: float
-    high: float
-    measured: float
+    directory: Path
 
     @property
-    def error(self) -> float:
-        return self.predicted / self.measured - 1
+    def name(self) -> str:
+        return f"{self.model}-{self.hosts}" + (f"-{self.link}" if self.hosts > 1 else "")
 
     @property
-    def is_inside(self) -> bool:
-        return self.low <= self.measured <= self.high
+    def kept(self) -> Path:
+        return self.directory / self.name
+
+    @property
+    def alone(self) -> Path:
+        """The run that is planned from."""
+        return replace(self, hosts=1).kept
 
 
 class Lab:
@@ -154,96 +158,115 @@ def lab_of_four() -> Iterator[Lab]:
             lab.close()
 
 
-def train(lab: Lab, name: str, num_hosts: int, steps: int, *more: str) -> Path:
-    """A run on the first hosts of the lab."""
-    model = MODELS[name]
-    run = lab.directory / f"{name}-{num_hosts}-{len(list(lab.directory.iterdir()))}"
-    recipe = lab.directory / f"{name}.yaml"
+def train(lab: Lab, case: Case, steps: int) -> None:
+    """A run on the first hosts of the lab; what it recorded is kept."""
+    model = MODELS[case.model]
+    run, recipe = lab.directory / case.name, lab.directory / f"{case.model}.yaml"
     recipe.write_text(f"workload: {model.workload}\nsteps: {steps}\nbatch: {{per_device: 1}}\n")
-    words = [str(recipe), f"steps={steps}", "batch.per_device=null", *model.settings, *more]
+    words = [str(recipe), f"steps={steps}", "batch.per_device=null", *model.settings]
     command = [sys.executable, "-m", "paceline.cli", "train", *words, *_QUIET, *_RECORDED]
-    command += ["--run", str(run), "--hosts", str(lab.hosts_file(num_hosts))]
+    command += ["--run", str(run), "--hosts", str(lab.hosts_file(case.hosts))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
-    return run
+    shutil.rmtree(case.kept, ignore_errors=True)
+    shutil.copytree(run, case.kept, ignore=shutil.ignore_patterns("checkpoints", "tensorboard"))
+    shutil.rmtree(run)
 
 
-def step_seconds(run: Path) -> float:
-    """The median: a step that something else disturbed is no error of the plan."""
-    times = read_run(run).step_times
-    assert times is not None
-    return times.median_seconds
+def measure(cases: list[Case]) -> None:
+    with lab_of_four() as lab:
+        for case in cases:
+            lab.set_links(case.link)
+            model = MODELS[case.model]
+            if not case.alone.is_dir():
+                train(lab, replace(case, hosts=1), model.steps)
+            train(lab, case, model.steps_by_link[case.link])
+            _tell(judged(case).row)
 
 
-def cases_of(lab: Lab, name: str, links: list[str], sizes: list[int]) -> Iterator[Case]:
-    model = MODELS[name]
-    alone = train(lab, name, 1, model.steps)
-    _tell(f"{name} alone: {step_seconds(alone):.3f} s")
-    for link in links:
-        lab.set_links(link)
-        found = plan_from(alone, Question(tuple(sizes), bits_per_second=parse_link_speed(link)))
-        for predicted in found.predictions:
-            hosts, step = predicted.size.hosts, predicted.step_seconds
-            run = train(lab, name, hosts, model.steps_by_link[link])
-            case = Case(name, link, hosts, step.middle, step.low, step.high, step_seconds(run))
-            _tell(f"{case} {predicted.phases}")
-            _tell(f"  {_phases(run)}")
-            yield case
+@dataclass(frozen=True)
+class Judged:
+    """A plan beside what came of it."""
 
+    case: Case
+    measured: float
+    predicted: Prediction
 
-def _phases(run: Path) -> dict[str, float]:
-    times = read_run(run).world.times
-    assert times is not None
-    return {phase: round(seconds, 4) for phase, seconds in typical_step(times).items()}
+    @property
+    def error(self) -> float:
+        return self.predicted.step_seconds.middle / self.measured - 1
 
+    @property
+    def is_inside(self) -> bool:
+        return self.predicted.step_seconds.low <= self.measured <= self.predicted.step_seconds.high
 
-def table(cases: list[Case]) -> str:
-    lines = ["| training | links | hosts | measured | predicted (90 %) | error |", _RULE]
-    for case in cases:
-        outside = "" if case.is_inside else ", outside"
-        lines.append(
-            f"| {case.model} | {case.link} | {case.hosts} | {case.measured:.3f} s | "
-            f"{case.predicted:.3f} s ({case.low:.3f} to {case.high:.3f}{outside}) | {100 * case.error:+.1f} % |"
+    @property
+    def row(self) -> str:
+        step = self.predicted.step_seconds
+        outside = "" if self.is_inside else ", outside"
+        return (
+            f"| {self.case.model} | {self.case.link} | {self.case.hosts} | {self.measured:.3f} s | "
+            f"{step.middle:.3f} s ({step.low:.3f} to {step.high:.3f}{outside}) | "
+            f"{100 * self.error:+.1f} % |"
         )
-    errors = [abs(case.error) for case in cases]
-    inside = sum(case.is_inside for case in cases)
-    lines.append(
+
+
+def judged(case: Case) -> Judged:
+    """The median of steps: one that something else disturbed is no error of the plan."""
+    times = read_run(case.kept).step_times
+    assert times is not None
+    asked = Question((case.hosts,), bits_per_second=parse_link_speed(case.link))
+    (predicted,) = plan_from(case.alone, asked).predictions
+    return Judged(case, times.median_seconds, predicted)
+
+
+def phases(found: Judged) -> str:
+    """Predicted and measured, to see which part of the model errs."""
+    times = read_run(found.case.kept).world.times
+    assert times is not None
+    measured = typical_step(times)
+    shown = [
+        f"{phase} {found.predicted.phases[phase]:.3f} ({measured[phase]:.3f})"
+        for phase in found.predicted.phases
+        if phase in measured
+    ]
+    return f"  predicted (measured): {', '.join(shown)}"
+
+
+def table(found: list[Judged]) -> str:
+    head = ["| training | links | hosts | measured | predicted (90 %) | error |", _RULE]
+    errors = [abs(one.error) for one in found]
+    inside = sum(one.is_inside for one in found)
+    last = (
         f"\nmean error {100 * sum(errors) / len(errors):.1f} %, worst {100 * max(errors):.1f} %; "
-        f"{inside} of {len(cases)} inside of their interval"
+        f"{inside} of {len(found)} inside of their interval"
     )
-    return "\n".join(lines)
+    return "\n".join([*head, *(one.row for one in found), last])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", type=Path, help="where the runs are kept")
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--links", default="100Mbit,1Gbit")
     parser.add_argument("--hosts", default="2,4")
-    parser.add_argument("--to", type=Path)
-    parser.add_argument("--table", type=Path)
+    parser.add_argument("--table", action="store_true", help="of runs that are kept, run none")
+    parser.add_argument("--phases", action="store_true", help="what was predicted by phase")
     arguments = parser.parse_args()
-    if arguments.table:
-        print(table([Case(**one) for one in json.loads(arguments.table.read_text())]))
-        return
-    cases: list[Case] = []
-    with lab_of_four() as lab:
-        for name in arguments.models.split(","):
-            sizes = [int(number) for number in arguments.hosts.split(",")]
-            for case in cases_of(lab, name, arguments.links.split(","), sizes):
-                cases.append(case)
-                _keep(arguments.to, case)
-    print(table(cases))
-
-
-def _keep(path: Path | None, case: Case) -> None:
-    """Beside what other calls measured; the same case is measured anew."""
-    if path is None:
-        return
-    known = json.loads(path.read_text()) if path.exists() else []
-    same = (case.model, case.link, case.hosts)
-    others = [one for one in known if (one["model"], one["link"], one["hosts"]) != same]
-    path.write_text(json.dumps([*others, asdict(case)], indent=1) + "\n")
+    cases = [
+        Case(model, link, int(hosts), arguments.directory)
+        for model in arguments.models.split(",")
+        for link in arguments.links.split(",")
+        for hosts in arguments.hosts.split(",")
+    ]
+    if not arguments.table:
+        arguments.directory.mkdir(parents=True, exist_ok=True)
+        measure(cases)
+    found = [judged(case) for case in cases if case.kept.is_dir()]
+    print(table(found))
+    if arguments.phases:
+        print("\n".join(f"{one.row}\n{phases(one)}" for one in found))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Trainings for `benchmarks.plan`: a small CNN, which may get its pictures slowly, and a Transformer.
+"""Trainings for `benchmarks.plan`: a CNN, which may get its pictures slowly, and a Transformer.
 
 They make up their own data, so that every step has the same work."""
 
