@@ -309,7 +309,7 @@ def _searches_unused(seen: Seen) -> Iterator[Finding]:
                 "DDP looks for unused parameters in every step",
                 "find_unused_parameters=True walks the whole graph after each forward pass",
                 str(network.get("place", "")),
-                "leave it away, unless some parameters really get no gradient in some steps",
+                "remove it, unless some parameters really get no gradient in some steps",
             )
 
 

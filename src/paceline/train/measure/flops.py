@@ -1,7 +1,7 @@
 """How much arithmetic a unit takes, counted, and how much this process could do, measured.
 
 "Busy" says little: a processor that spins while it waits is busy too. Operations done per second,
-against what a plain product of matrices reaches on the same threads, cannot be faked.
+against what a plain matrix multiplication reaches on the same threads, cannot be faked.
 """
 
 import math
@@ -48,7 +48,7 @@ _NOT_KNOWN = {
 
 
 def count_flops(work: Callable[[], None]) -> int | None:
-    """Operations (a multiplication and an addition are two) of products of matrices and
+    """Operations (a multiplication and an addition are two) of matrix multiplications and
     convolutions in `work`; None where they cannot be counted.
 
     Counted as the definition has them: an operation of ours that gets by with fewer has registered
