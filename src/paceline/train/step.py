@@ -5,7 +5,7 @@ world, so ragged batches, accumulation and any number of processes give one and 
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from paceline.settings import Recipe
 from paceline.tasks.contract import Task
 from paceline.train.measure.device_clock import DeviceMarks, MarkedSteps
 from paceline.train.measure.flops import count_flops
+from paceline.train.measure.readiness import Readiness, can_watch
 from paceline.train.optimizer import set_rate
 from paceline.train.precision import multiplying_in
 from paceline.train.reduce import lay_out_buckets, watch_reduction
@@ -81,6 +82,8 @@ class Stepper:
         self.arithmetic, self.clock = arithmetic, clock
         self.marks = DeviceMarks(world.device)
         self.watch = watch_reduction(state.model, self.marks)
+        is_watched = world.is_first and can_watch(world.device, recipe.compile)
+        self.readiness = Readiness(state.network, is_watched)
 
     def step(
         self, plan: StepPlan, batches: Sequence[Any], rate: float, want_norm: bool
@@ -104,7 +107,7 @@ class Stepper:
         total = torch.zeros((), device=self.world.device)
         for number, (index, batch) in enumerate(zip(plan.mine, batches, strict=True)):
             torch.manual_seed(torch_seed(self.recipe.seed, index))
-            with without_reduction(model) if number < last else nullcontext():
+            with without_reduction(model) if number < last else self.readiness.watching():
                 with self._precision():
                     loss_sum = self.task.loss(model, batch)
                 # DDP divides by the size of the world; this takes it back.

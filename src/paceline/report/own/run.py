@@ -155,7 +155,17 @@ def _world(
         own_cpu_share=own_cpu_share(records, environment),
         peak_flops=_sum_of_known([record.facts.get("peak_flops") for record in records]),
         gradient_bytes=_reduced_per_step(long.kept, begin),
+        gradients_ready=_gradients_ready(long.story),
     )
+
+
+def _gradients_ready(story: Story) -> tuple[tuple[float, float], ...]:
+    told = story.of_kind("gradients")
+    if not told:
+        return ()
+    sizes, shares = told[-1].get("ready_bytes") or [], told[-1].get("ready_shares") or []
+    is_likely = len(sizes) == len(shares) and all(0 <= share <= 1 for share in shares)
+    return tuple(zip(sizes, shares, strict=True)) if is_likely and sum(sizes) > 0 else ()
 
 
 def _reduced_per_step(rows: StepColumns, begin: dict[str, Any]) -> float | None:
