@@ -290,8 +290,8 @@ def _project_root() -> Path:
     if not (root / "pyproject.toml").is_file():
         raise UserError(
             "Paceline is installed here without its source, so there is nothing to send",
-            "use a checkout (pip install --editable .), or on each host: "
-            f"pip install paceline=={paceline.__version__}",
+            "install it here from a checkout (pip install --editable .), or install this version, "
+            f"{paceline.__version__}, on each host in the way that it was installed here",
         )
     return root
 
