@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from paceline.rented import ON_DEMAND, SPOT, Price, find_price, machine_type, remember_price
+from paceline.machine.probe import machine_type
 from paceline.report.answers.cost import cost
 from paceline.report.facts.facts import Options
 from paceline.report.own.run import read_run
+from paceline.report.prices import ON_DEMAND, SPOT, Price, find_price, remember_price
 from tests.stored_runs import plateaued
 
 

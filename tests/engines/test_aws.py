@@ -19,7 +19,7 @@ from paceline.cloud.facts import CloudFacts, Wanted
 from paceline.cloud.known_prices import remember
 from paceline.cloud.verdicts import Row, judge
 from paceline.errors import UserError
-from paceline.rented import find_price
+from paceline.report.prices import find_price
 
 pytestmark = pytest.mark.engines
 

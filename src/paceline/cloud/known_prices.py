@@ -3,7 +3,7 @@
 import time
 
 from paceline.cloud.facts import CloudFacts, Wanted
-from paceline.rented import ON_DEMAND, SPOT, Price, remember_price
+from paceline.report.prices import ON_DEMAND, SPOT, Price, remember_price
 
 
 def remember(wanted: Wanted, facts: CloudFacts) -> None:

@@ -58,6 +58,8 @@ class Request:
     """What pip installs where there is no image; None: the source below."""
     source: Path | None = None
     """Paceline's own source on this machine, which is sent along where there is no image."""
+    extras: tuple[str, ...] = ()
+    """Of Paceline, which are installed with it."""
     hours: float | None = None
     """The longest that the job may take."""
     region: str | None = None
@@ -82,7 +84,8 @@ class Request:
             return None
         if self.install:
             return shlex.quote(self.install)
-        return f'--constraint "{code}/constraints.txt" "{code}[nmt,images]"'
+        extras = f"[{','.join(self.extras)}]" if self.extras else ""
+        return f'--constraint "{code}/constraints.txt" "{code}{extras}"'
 
     def variables(self, give_back: str | None) -> dict[str, str] | None:
         """What the run is told on every host."""

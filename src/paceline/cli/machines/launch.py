@@ -177,11 +177,12 @@ def _request(arguments: argparse.Namespace, script: list[str]) -> "Request":
 def _installation(arguments: argparse.Namespace) -> dict[str, Any]:
     """What is asked for; or this very Paceline where its source is here, else its version."""
     import paceline
+    from paceline.hosts.push import installed_extras
 
     asked = getattr(arguments, "install", None)
     source = Path(paceline.__file__).parents[2]
     if asked or (source / "pyproject.toml").is_file():
-        return {"install": asked, "source": source}
+        return {"install": asked, "source": source, "extras": installed_extras()}
     return {"install": f"paceline=={paceline.__version__}"}
 
 

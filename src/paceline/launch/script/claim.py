@@ -15,10 +15,10 @@ from paceline.errors import Say, UserError
 from paceline.launch.claim import only_one
 from paceline.launch.script.command import ScriptCommand
 from paceline.machine.cores import num_cores, num_machine_cores
+from paceline.machine.probe import machine_type
 from paceline.record.directory import read_script, refuse_newer
 from paceline.record.schema import SCHEMA, RunDirectory
 from paceline.record.writer import prepare_directory, write_file
-from paceline.rented import machine_type
 
 
 def choose_run(asked: Path | None, command: ScriptCommand) -> RunDirectory:

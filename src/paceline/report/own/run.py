@@ -13,7 +13,6 @@ from paceline.record.directory import is_being_trained, read_environment, requir
 from paceline.record.events import Event, read_events
 from paceline.record.schema import RunDirectory
 from paceline.record.story import LongStory, Story, join_story
-from paceline.rented import find_price
 from paceline.report.facts.arithmetic import arithmetic_warnings
 from paceline.report.facts.consistency import checked
 from paceline.report.facts.durations import booked_by_purpose
@@ -46,6 +45,7 @@ from paceline.report.own.observed import (
 from paceline.report.own.oddities import warnings_of
 from paceline.report.own.rate import recorded_rate
 from paceline.report.own.step_times import step_times
+from paceline.report.prices import find_price
 
 _BYTES_OF_OTHER_RANKS = 8 << 20
 """Read of the files of all ranks but the first, in all; what is more is read in windows."""

@@ -18,11 +18,11 @@ import torch
 import paceline
 from paceline.machine.cores import num_cores, num_machine_cores
 from paceline.machine.devices import driver_version, num_visible_devices
+from paceline.machine.probe import machine_type
 from paceline.machine.torch_builds import why_on_processor
 from paceline.order import HostPrice
 from paceline.record.schema import SCHEMA, RunDirectory
 from paceline.record.writer import write_file
-from paceline.rented import machine_type
 from paceline.settings import Recipe
 from paceline.train.measure.user_code import describe_code
 from paceline.world import World

@@ -1,36 +1,18 @@
-"""What kind of rented machine this is, by its firmware's word; and what such machines cost.
+"""What rented machines cost, as `paceline cloud` has learned it from the clouds.
 
-Prices come from `paceline cloud`, which asks the clouds; here they are only kept, in a file of the
-user's cache, so that a report can be about money a year later and without any network.
+Kept in a file of the user's cache, so that a report is about money without asking anybody.
 """
 
 import json
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from paceline.files import write_whole
 
-_FIRMWARE = Path("/sys/class/dmi/id")
 ON_DEMAND, SPOT = "on demand", "spot"
-
-
-def machine_type(
-    firmware: Path = _FIRMWARE, variables: Mapping[str, str] = os.environ
-) -> str | None:
-    """'aws g5.xlarge', or 'aws g5.xlarge spot' where the job file says so. Nothing is asked over
-    the network: a machine that is not rented would wait for an answer."""
-    try:
-        vendor = (firmware / "sys_vendor").read_text(encoding="utf-8").strip()
-        product = (firmware / "product_name").read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        return None
-    if vendor != "Amazon EC2" or "." not in product:
-        return None
-    return f"aws {product}{' spot' if variables.get('PACELINE_SPOT') == '1' else ''}"
 
 
 @dataclass(frozen=True)
