@@ -118,9 +118,7 @@ def _why(storage: Storage) -> str:
     """What mount(8) calls 'no such device' is a kernel that does not know the file system."""
     if storage.kind not in ("nfs4", "cifs"):
         return ""
-    lacking = (
-        f"the kernel there has no {storage.kind} client: install its modules (linux-modules-extra)"
-    )
+    lacking = f"the kernel there has no {storage.kind} client (Ubuntu: linux-modules-extra)"
     return (
         f" || {{ grep -qw {storage.kind} /proc/filesystems || echo {shlex.quote(lacking)} >&2; "
         "exit 1; }"
