@@ -162,9 +162,7 @@ class StrategySettings(Section):
                 "backup workers are for mode=sync; other modes wait for nobody", "mode", "backup"
             )
         if name == "staleness" and value is not None and told.get("mode") != "bounded":
-            config.refuse_together(
-                "a limit on staleness is for mode=bounded", "mode", "staleness"
-            )
+            config.refuse_together("a limit on staleness is for mode=bounded", "mode", "staleness")
         return value
 
     @property
@@ -174,7 +172,7 @@ class StrategySettings(Section):
     @property
     def survives_lost_workers(self) -> bool:
         """Whether the others go on when a worker is gone."""
-        return self.has_servers and self.mode != "sync"
+        return self.has_servers and (self.mode != "sync" or self.backup > 0)
 
 
 class EvaluateSettings(Section):

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from paceline.launch.batch.engines import Node
     from paceline.launch.batch.place import Place
     from paceline.launch.claim import Job
+    from paceline.launch.starter import AgentStarter
     from paceline.machine.devices import Processes
     from paceline.settings import Recipe
+    from paceline.strategies.roles import Roles
 
 
 def add_train(verbs: Verbs) -> None:
@@ -28,6 +30,11 @@ def add_train(verbs: Verbs) -> None:
     train.add_argument("--run", type=Path, help="run directory (default: runs/RECIPE)")
     train.add_argument(
         "--procs", type=count, help="processes per host (default: one per GPU; one on a CPU)"
+    )
+    train.add_argument(
+        "--roles",
+        metavar="chief=1,worker=3,server=2",
+        help="who is who, with strategy=parameter-server (default: a chief, a worker, a server)",
     )
     train.add_argument(
         "--hosts", type=Path, metavar="FILE", help="train on the hosts of this file, over ssh"
@@ -109,13 +116,36 @@ def _train_here(arguments: argparse.Namespace) -> int:
         job = _job(arguments, lambda recipe: _choose_processes(arguments, recipe).count)
         if job is None:
             return 0
-        chosen = _choose_processes(arguments, job.recipe)
         _check_data(job)
+        if job.recipe.strategy.has_servers:
+            return _train_in_roles(arguments, job, starter)
+        chosen = _choose_processes(arguments, job.recipe)
         if chosen.count != likely or (likely > 1 and not arguments.procs):
             say(f"processes: {chosen.count} ({chosen.why})")
         exact = exact_environment(job.recipe.deterministic)
         starter.settle(speed_environment(chosen.count) | exact)
         return local.train(replace(job, num_procs=chosen.count), starter, say)
+
+
+def _train_in_roles(arguments: argparse.Namespace, job: "Job", starter: "AgentStarter") -> int:
+    from paceline.launch import local
+    from paceline.machine.tuning import exact_environment, speed_environment
+
+    roles = _roles_here(arguments, job.recipe)
+    say(f"roles: {roles.in_words()}")
+    exact = exact_environment(job.recipe.deterministic)
+    starter.settle(speed_environment(len(roles.trainers)) | exact)
+    return local.train(replace(job, num_procs=roles.size, roles=roles), starter, say)
+
+
+def _roles_here(arguments: argparse.Namespace, recipe: "Recipe") -> "Roles":
+    """As asked for; else a server, and on a processor two who train, on devices one for each."""
+    from paceline.strategies.roles import default_members, make_roles, parse_roles
+
+    if arguments.roles:
+        return make_roles(recipe, parse_roles(arguments.roles))
+    num_trainers = arguments.procs or max(2, _choose_processes(arguments, recipe).count)
+    return make_roles(recipe, default_members(num_trainers, recipe.strategy.chief_trains))
 
 
 def _choose_processes(arguments: argparse.Namespace, recipe: "Recipe") -> "Processes":
@@ -177,8 +207,19 @@ def _job(arguments: argparse.Namespace, world_size: "WorldSize") -> "Job | None"
     settings = understand(arguments.recipe, arguments.settings, world_size, say)
     loaded = recipe.load(arguments.recipe, settings)
     command = shlex.join(["paceline", *sys.argv[1:]])
+    _refuse_roles(arguments, loaded)
     job = Job(loaded, RunDirectory(_run_path(arguments)), 0, command)
     return None if is_finished(job, say) else job
+
+
+def _refuse_roles(arguments: argparse.Namespace, recipe: "Recipe") -> None:
+    from paceline.errors import UserError
+
+    if arguments.roles and not recipe.strategy.has_servers:
+        raise UserError(
+            "--roles are those of parameter servers, and this recipe's strategy is all-reduce",
+            "add strategy=parameter-server, or leave --roles out",
+        )
 
 
 def _check_data(job: "Job") -> None:

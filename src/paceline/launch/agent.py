@@ -82,6 +82,7 @@ def run_agent(this: AgentOrder, process_name: str) -> NoReturn:
         os.chdir(this.directory)
     workers = _prepare(this, process_name)  # before any thread
     from paceline.launch.elastic import Part, run_workers  # noqa: PLC0415  (torch)
+    from paceline.launch.tending import tend_workers  # noqa: PLC0415
 
     logging.disable(logging.CRITICAL)  # explain() says once what torch says many times
     folder = Path(this.log_directory)
@@ -89,7 +90,11 @@ def run_agent(this: AgentOrder, process_name: str) -> NoReturn:
     store = _serve(this)
     _note_stage(this, WAITING)
     part = Part(this.store, this.host_rank, this.num_hosts, folder, _variables(this))
-    failures = run_workers(part, workers, lambda: _note_stage(this, STARTING))
+    if this.worker_order.roles:
+        _note_stage(this, STARTING)
+        failures = tend_workers(this.run, part, workers, this.worker_order)
+    else:
+        failures = run_workers(part, workers, lambda: _note_stage(this, STARTING))
     del store
     if this.script is not None:
         _give_last_words(failures, workers)

@@ -5,6 +5,7 @@ launcher, which asks the workers to save and stop; a second Ctrl-C ends everythi
 """
 
 import signal
+import socket
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from paceline.launch.claim import Job, claim_run, next_attempt, note_launch
 from paceline.launch.ending import ending_in_words
 from paceline.launch.scratch import scratch_directory
 from paceline.launch.starter import AgentStarter, RunningAgent
+from paceline.launch.tending import in_roles
 from paceline.lifetime import process_started
 from paceline.machine.cores import num_cores
 from paceline.machine.signals import caught_by
@@ -28,7 +30,8 @@ from paceline.record.writer import EventFile
 def train(job: Job, starter: AgentStarter, say: Say) -> int:
     """Run the job to its end and return the exit code of the command."""
     started = process_started()
-    refuse_too_many_processes(job.recipe, job.num_procs)
+    if job.roles is None:
+        refuse_too_many_processes(job.recipe, job.num_procs)
     stopper = Stopper(say)
     with claim_run(job, say), caught_by(stopper.on_signal):
         note_launch(job.run, None, [])
@@ -41,6 +44,7 @@ def train(job: Job, starter: AgentStarter, say: Say) -> int:
             num_procs=job.num_procs,
             num_cores=num_cores(),
             settings=starter.environment,
+            **({"roles": list(job.roles.by_rank)} if job.roles else {}),
         )
         order = WorkerOrder(attempt=attempt, launched_at=started)
         code = _run_agent(job, order, starter, stopper)
@@ -54,11 +58,18 @@ def train(job: Job, starter: AgentStarter, say: Say) -> int:
 
 def _run_agent(job: Job, order: WorkerOrder, starter: AgentStarter, stopper: "Stopper") -> int:
     with scratch_directory(job.run.path) as scratch:
-        order = replace(order, store=str(scratch / "store"))
+        listener = socket.create_server(("127.0.0.1", 0), backlog=1024) if job.roles else None
+        if job.roles is None or listener is None:
+            order = replace(order, store=str(scratch / "store"))
+        else:
+            place = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+            order = in_roles(order, job.roles, job.recipe.strategy, place)
         this = AgentOrder(
             str(job.run.path), job.num_procs, order.as_document(), str(scratch / "errors")
         )
-        agent = starter.start(this)
+        agent = starter.start(this, listener=listener.fileno() if listener else None)
+        if listener is not None:
+            listener.close()  # it is the agent's now
         stopper.follow(agent)
         code = agent.wait()
         stopper.end_stragglers()

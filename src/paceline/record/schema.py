@@ -81,6 +81,7 @@ NETWORK = "network"
 OPTIMIZER = "optimizer"
 EVALUATE = "evaluate"
 CHECKPOINT = "checkpoint"
+IDLE = "idle"
 RESTART = "restart"
 SHUT_DOWN = "shut-down"
 UNEXPLAINED = "unexplained"
@@ -93,6 +94,7 @@ PHASES = (
     OPTIMIZER,
     EVALUATE,
     CHECKPOINT,
+    IDLE,
     RESTART,
     SHUT_DOWN,
     UNEXPLAINED,
@@ -106,6 +108,7 @@ PHASE_MEANING = {
     OPTIMIZER: "clipping and updating the weights",
     EVALUATE: "scores while training",
     CHECKPOINT: "the loop stands still while a checkpoint is copied",
+    IDLE: "nothing to do: a server without requests, a chief that does not train",
     RESTART: "steps that were lost and had to be done again",
     SHUT_DOWN: "from the last step to the end of the process",
     UNEXPLAINED: "not measured, or not yet written when the run was killed",
@@ -355,6 +358,10 @@ class RunDirectory:
 
     def rank_events(self, rank: int) -> Path:
         return self.events / f"rank-{rank:05d}.jsonl"
+
+    def server_events(self, number: int) -> Path:
+        """Of a parameter server."""
+        return self.events / f"server-{number:05d}.jsonl"
 
     def host_events(self, host: str) -> Path:
         return self.events / f"host-{host}.jsonl"
