@@ -50,6 +50,8 @@ class WorkerOrder:
     """With parameter servers: of every process, by rank."""
     replaceable: tuple[int, ...] = ()
     """Ranks that are started again when they are lost, while the others go on."""
+    hang_seconds: float = 0.0
+    """How long one of these may give no sign of life."""
     token: str | None = None
     """With parameter servers: what a process of this run says to be let in by another."""
 

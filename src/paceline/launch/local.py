@@ -63,7 +63,9 @@ def _run_agent(job: Job, order: WorkerOrder, starter: AgentStarter, stopper: "St
             order = replace(order, store=str(scratch / "store"))
         else:
             place = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-            order = in_roles(order, job.roles, job.recipe.strategy, place)
+            (scratch / "pulses").mkdir()
+            order = replace(order, pulse_directory=str(scratch / "pulses"))
+            order = in_roles(order, job.roles, job.recipe, place)
         this = AgentOrder(
             str(job.run.path), job.num_procs, order.as_document(), str(scratch / "errors")
         )

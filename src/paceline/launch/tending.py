@@ -11,11 +11,15 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paceline.launch.hang import SLOW_STEPS, STARTING_SECONDS
+from paceline.launch.remote.host_facts import read_pulses
 from paceline.launch.workers import StartedWorker, Worker, end_workers
 from paceline.order import WorkerOrder
-from paceline.settings import StrategySettings
+from paceline.record.schema import COMPUTE, INPUT, START_UP, UNEXPLAINED
+from paceline.settings import Recipe
 from paceline.strategies.roles import Roles
 
 if TYPE_CHECKING:
@@ -30,17 +34,16 @@ _LATE_SECONDS = 10.0
 """For workers that have not noticed the end of all others."""
 
 
-def in_roles(
-    order: WorkerOrder, roles: Roles, strategy: StrategySettings, store: str
-) -> WorkerOrder:
+def in_roles(order: WorkerOrder, roles: Roles, recipe: Recipe, store: str) -> WorkerOrder:
     """The order to every process of a run with roles; a token of its own for each round."""
-    lost = strategy.survives_lost_workers
+    lost = recipe.strategy.survives_lost_workers
     ranks = [rank for rank in range(roles.size) if lost and roles.is_replaceable(rank)]
     return replace(
         order,
         store=store,
         roles=roles.by_rank,
         replaceable=tuple(ranks),
+        hang_seconds=recipe.guard.hang_seconds,
         token=secrets.token_hex(16),
     )
 
@@ -54,6 +57,32 @@ class Tended:
     variables: dict[str, str]
     began: float = 0.0
     num_starts: int = 0
+
+    step: int = 0
+    step_since: float = 0.0
+    slowest_step_seconds: float = 0.0
+
+    def note_beat(self, beat: dict[str, Any]) -> None:
+        """How long its steps take."""
+        now = time.monotonic()
+        if beat["step"] != self.step:
+            if self.step and self.step_since:
+                seconds = now - self.step_since
+                self.slowest_step_seconds = max(self.slowest_step_seconds, seconds)
+            self.step, self.step_since = beat["step"], now
+
+    def why_stuck(
+        self, beat: dict[str, Any], silent_seconds: float, hang_seconds: float
+    ) -> str | None:
+        """Silent, or in one phase of a step for far longer than its steps ever took."""
+        starting = beat["phase"] in (START_UP, UNEXPLAINED)
+        if silent_seconds > (max(hang_seconds, STARTING_SECONDS) if starting else hang_seconds):
+            return f"gave no sign of life for {silent_seconds:.0f} s"
+        limit = max(hang_seconds, SLOW_STEPS * self.slowest_step_seconds)
+        is_stepping = beat["phase"] in (INPUT, COMPUTE) and beat["collective"] is None
+        if is_stepping and beat["quiet_seconds"] > limit:
+            return f"made no progress in {beat['phase']} for {beat['quiet_seconds']:.0f} s"
+        return None
 
     def begin(self) -> None:
         self.began = time.monotonic()
@@ -69,6 +98,7 @@ def tend_workers(
     failures: dict[int, Any] = {}
     while not failures:
         time.sleep(_LOOK_SECONDS)
+        _end_stuck(tended, order)
         for each in tended:
             code = each.worker.poll()
             if code and not _begin_again(run, each, order, code):
@@ -104,6 +134,23 @@ def _begin_all(part: "Part", workers: Sequence[Worker], order: WorkerOrder) -> l
     return tended
 
 
+def _end_stuck(tended: Sequence[Tended], order: WorkerOrder) -> None:
+    """Who may be lost and gives no sign of life is killed, and so started again."""
+    if order.pulse_directory is None or not order.replaceable:
+        return
+    living = {each.rank: each for each in tended if each.worker.poll() is None}
+    for beat, silent_seconds in read_pulses(Path(order.pulse_directory)):
+        each = living.get(beat["rank"])
+        if each is None or each.rank not in order.replaceable or beat["pid"] != each.worker.pid:
+            continue
+        each.note_beat(beat)
+        why = each.why_stuck(beat, silent_seconds, order.hang_seconds)
+        if why is not None:
+            name = Roles(order.roles).name_of(each.rank)
+            _say(f"hang: {name} (rank {each.rank}, pid {each.worker.pid}) {why}; it is killed")
+            each.worker.send_signal(signal.SIGKILL)
+
+
 def _begin_again(run: str, lost: Tended, order: WorkerOrder, code: int) -> bool:
     """Whether the round goes on without it until it is back."""
     if lost.rank not in order.replaceable:
@@ -115,11 +162,15 @@ def _begin_again(run: str, lost: Tended, order: WorkerOrder, code: int) -> bool:
     how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     name = Roles(order.roles).name_of(lost.rank)
     text = f"{name} (rank {lost.rank}, pid {lost.worker.pid}) ended with {how}; it is started again"
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    _say(text)
     lost.worker = StartedWorker(run)
     lost.begin()
     return True
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def _error_file(part: "Part", number: int) -> str:

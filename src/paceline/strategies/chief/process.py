@@ -19,6 +19,7 @@ from paceline.strategies.chief.loss_scale import LossScale
 from paceline.strategies.chief.server_lines import Gathered, ServerLines
 from paceline.strategies.chief.state import Buffers, fresh, read_checkpoint
 from paceline.strategies.chief.updates import Updates
+from paceline.strategies.chief.watch import TrainerWatch
 from paceline.strategies.leases import Pace, Positions
 from paceline.strategies.meeting import Meeting
 from paceline.strategies.parcels import Tensors, trained_weights
@@ -114,6 +115,10 @@ class Chief:
             )
         self.attempt.begin(launched_at, facts, Coming(iter(ahead), num_each))
         self._is_open.set()
+        guard = self.attempt.recipe.guard
+        TrainerWatch(
+            self.meeting, self.coordinator, self._lost, guard.hang_seconds, guard.return_seconds
+        )
 
     @property
     def _trains(self) -> bool:
@@ -217,14 +222,18 @@ class Chief:
             channel.send_tensor(tensor.contiguous())
 
     def _lost(self, seat: Seat, why: str) -> None:
-        if self.coordinator.ended is not None:
+        if self.coordinator.ended is not None or seat.is_gone:
             return
         if not self.attempt.recipe.strategy.survives_lost_workers:
             self.coordinator.fail(ChannelLostError(f"{seat.name} is gone ({why})"))
             return
         self.coordinator.leave(seat)
         self.attempt.recorder.note(
-            "lost", step=self.updates.version, text=f"{seat.name} is gone; {why}", rank=seat.rank
+            "warning",
+            step=self.updates.version,
+            text=f"{seat.name} is gone ({why}); the others go on, and its samples are handed out "
+            "again",
+            lost_rank=seat.rank,
         )
 
     def finish(self, reason: str) -> None:
