@@ -176,7 +176,7 @@ def _train_on_hosts(arguments: argparse.Namespace) -> int:
     if job is None:
         return 0
     job = replace(job, num_procs=arguments.procs or 0)
-    return run_on_hosts(Training(job), load_hosts(arguments.hosts), say)
+    return run_on_hosts(Training(job, arguments.roles), load_hosts(arguments.hosts), say)
 
 
 def _train_detached(arguments: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from paceline.errors import EXIT_USER_ERROR
-from paceline.launch.failures import echo_level
+from paceline.launch.failures import echo_level, message_of
 from paceline.launch.remote.joining import STARTING, WAITING, write_stage
 from paceline.launch.script.remote.workers import ScriptWorker, prepare_scripts
 from paceline.launch.workers import Worker, prepare_workers
@@ -183,17 +183,6 @@ def explain(rank: int, failure: Any) -> str:
         name = signal.Signals(-failure.exitcode).name
         return f"error: process {rank} (pid {failure.pid}) was killed by {name}"
     return f"error: process {rank} (pid {failure.pid}) failed\n{message}"
-
-
-def message_of(failure: Any) -> str:
-    """What the worker recorded: a user's message without its type, else the traceback."""
-    data = failure.error_file_data
-    recorded = data.get("message") if isinstance(data, dict) else None
-    if not isinstance(recorded, dict):
-        return str(failure.message)
-    if failure.exitcode == EXIT_USER_ERROR:
-        return str(recorded["message"]).partition(": ")[2]
-    return str(recorded.get("extraInfo", {}).get("py_callstack", recorded["message"]))
 
 
 if __name__ == "__main__":

@@ -128,3 +128,14 @@ def root_cause(failures: Sequence[Failure]) -> Failure:
         return (not failure.is_mistake, echo, failure.exit_code >= 0)
 
     return min(failures, key=order)
+
+
+def message_of(failure: Any) -> str:
+    """What the worker recorded: a user's message without its type, else the traceback."""
+    data = failure.error_file_data
+    recorded = data.get("message") if isinstance(data, dict) else None
+    if not isinstance(recorded, dict):
+        return str(failure.message)
+    if failure.exitcode == EXIT_USER_ERROR:
+        return str(recorded["message"]).partition(": ")[2]
+    return str(recorded.get("extraInfo", {}).get("py_callstack", recorded["message"]))

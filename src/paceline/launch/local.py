@@ -17,7 +17,7 @@ from paceline.launch.claim import Job, claim_run, next_attempt, note_launch
 from paceline.launch.ending import ending_in_words
 from paceline.launch.scratch import scratch_directory
 from paceline.launch.starter import AgentStarter, RunningAgent
-from paceline.launch.tending import in_roles
+from paceline.launch.tending import in_roles, new_token
 from paceline.lifetime import process_started
 from paceline.machine.cores import num_cores
 from paceline.machine.signals import caught_by
@@ -64,8 +64,8 @@ def _run_agent(job: Job, order: WorkerOrder, starter: AgentStarter, stopper: "St
         else:
             place = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
             (scratch / "pulses").mkdir()
-            order = replace(order, pulse_directory=str(scratch / "pulses"))
-            order = in_roles(order, job.roles, job.recipe, place)
+            order = replace(order, store=place, pulse_directory=str(scratch / "pulses"))
+            order = in_roles(order, job.roles, job.recipe, new_token())
         this = AgentOrder(
             str(job.run.path), job.num_procs, order.as_document(), str(scratch / "errors")
         )

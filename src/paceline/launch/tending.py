@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paceline.errors import EXIT_USER_ERROR
+from paceline.launch.failures import message_of
 from paceline.launch.hang import SLOW_STEPS, STARTING_SECONDS
 from paceline.launch.remote.host_facts import read_pulses
 from paceline.launch.workers import StartedWorker, Worker, end_workers
@@ -34,17 +36,21 @@ _LATE_SECONDS = 10.0
 """For workers that have not noticed the end of all others."""
 
 
-def in_roles(order: WorkerOrder, roles: Roles, recipe: Recipe, store: str) -> WorkerOrder:
-    """The order to every process of a run with roles; a token of its own for each round."""
+def new_token() -> str:
+    """Of one round: whoever knows it is let in."""
+    return secrets.token_hex(16)
+
+
+def in_roles(order: WorkerOrder, roles: Roles, recipe: Recipe, token: str) -> WorkerOrder:
+    """The order to a process of a run with roles."""
     lost = recipe.strategy.survives_lost_workers
     ranks = [rank for rank in range(roles.size) if lost and roles.is_replaceable(rank)]
     return replace(
         order,
-        store=store,
         roles=roles.by_rank,
         replaceable=tuple(ranks),
         hang_seconds=recipe.guard.hang_seconds,
-        token=secrets.token_hex(16),
+        token=token,
     )
 
 
@@ -57,6 +63,8 @@ class Tended:
     variables: dict[str, str]
     began: float = 0.0
     num_starts: int = 0
+    is_given_up: bool = False
+    """It failed again and again, and the others go on without it."""
 
     step: int = 0
     step_since: float = 0.0
@@ -99,13 +107,14 @@ def tend_workers(
     while not failures:
         time.sleep(_LOOK_SECONDS)
         _end_stuck(tended, order)
-        for each in tended:
+        for each in [each for each in tended if not each.is_given_up]:
             code = each.worker.poll()
-            if code and not _begin_again(run, each, order, code):
+            if code and not _goes_on(run, part, each, order):
                 failures[each.rank] = _failure(part, each, order, code)
-        if all(each.worker.poll() == 0 for each in tended):
+        if all(each.worker.poll() == 0 or each.is_given_up for each in tended):
             return {}
-        if all(each.worker.poll() == 0 for each in tended if each.rank not in order.replaceable):
+        vital = [each for each in tended if each.rank not in order.replaceable]
+        if vital and all(each.worker.poll() == 0 for each in vital):
             end_workers([each.worker for each in tended], signal.SIGTERM, _LATE_SECONDS)
             return {}
     end_workers([each.worker for each in tended], signal.SIGTERM, _END_SECONDS)
@@ -151,21 +160,31 @@ def _end_stuck(tended: Sequence[Tended], order: WorkerOrder) -> None:
             each.worker.send_signal(signal.SIGKILL)
 
 
-def _begin_again(run: str, lost: Tended, order: WorkerOrder, code: int) -> bool:
-    """Whether the round goes on without it until it is back."""
-    if lost.rank not in order.replaceable:
+def _goes_on(run: str, part: "Part", lost: Tended, order: WorkerOrder) -> bool:
+    """Whether the round goes on without it; mostly until it is back."""
+    code = lost.worker.poll() or 0
+    is_first_mistake = code == EXIT_USER_ERROR and lost.num_starts == 1
+    if lost.rank not in order.replaceable or is_first_mistake:
         return False
     if time.monotonic() - lost.began > _LONG_SECONDS:
         lost.num_starts = 1
-    if lost.num_starts >= _MOST_STARTS:
-        return False
-    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    lost.is_given_up = lost.num_starts >= _MOST_STARTS or code == EXIT_USER_ERROR
+    what = "it is not started again" if lost.is_given_up else "it is started again"
     name = Roles(order.roles).name_of(lost.rank)
-    text = f"{name} (rank {lost.rank}, pid {lost.worker.pid}) ended with {how}; it is started again"
-    _say(text)
-    lost.worker = StartedWorker(run)
-    lost.begin()
+    how = _how_it_ended(_failure(part, lost, order, code))
+    _say(f"{name} (rank {lost.rank}, pid {lost.worker.pid}) {how}; {what}")
+    if not lost.is_given_up:
+        lost.worker = StartedWorker(run)
+        lost.begin()
     return True
+
+
+def _how_it_ended(failure: Any) -> str:
+    if failure.exitcode < 0:
+        return f"was killed by {signal.Signals(-failure.exitcode).name}"
+    message = message_of(failure)
+    said = message if failure.exitcode == EXIT_USER_ERROR else message.strip().rpartition("\n")[2]
+    return f"failed: {said}"
 
 
 def _say(text: str) -> None:

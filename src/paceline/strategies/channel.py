@@ -131,6 +131,6 @@ def _as_tensor(data: bytes) -> torch.Tensor:
 
 
 def _first_line(error: Exception) -> str:
-    """Gloo's messages begin with the place in its own source."""
-    line = str(error).partition("\n")[0]
+    """Gloo's messages begin with the place in its own source, and end with advice."""
+    line = str(error).partition("\n")[0].partition(". This is typically")[0]
     return line.partition("] ")[2] or line

@@ -67,13 +67,29 @@ class Roles:
 
 def parse_roles(text: str) -> tuple[str, ...]:
     """'chief=1,worker=3,server=2' as roles of processes, the chief first."""
-    found: list[str] = []
+    placed = parse_placed(text)
+    for member, host in placed:
+        if host:
+            raise UserError(
+                f"'{member}@{host}' is for a run on hosts", "add --hosts FILE, or leave @HOST out"
+            )
+    return tuple(member for member, _ in placed)
+
+
+def parse_placed(text: str) -> list[tuple[str, str]]:
+    """The same with the host of each, where it is named: 'chief@a,worker@b=2,server'."""
+    found: list[tuple[str, str]] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, number = part.partition("=")
         if equals and not number.strip().isdecimal():
             raise UserError(f"--roles has '{part}', which is no number of processes", _FORM)
-        found += [_known(name)] * (int(number) if equals else 1)
-    return in_rank_order(found)
+        role, _, host = name.partition("@")
+        found += [(_known(role), host.strip())] * (int(number) if equals else 1)
+    return sorted(found, key=lambda pair: _rank_of(pair[0]))
+
+
+def _rank_of(member: str) -> int:
+    return _ORDER.index(member.split("+", maxsplit=1)[0])
 
 
 def _known(text: str) -> str:
@@ -89,7 +105,7 @@ def _known(text: str) -> str:
 
 def in_rank_order(members: Iterable[str]) -> tuple[str, ...]:
     """Chief first, then workers, then servers."""
-    return tuple(sorted(members, key=lambda member: _ORDER.index(member.split("+")[0])))
+    return tuple(sorted(members, key=_rank_of))
 
 
 def default_members(num_trainers: int, chief_trains: bool) -> tuple[str, ...]:

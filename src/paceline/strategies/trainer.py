@@ -164,6 +164,7 @@ class Trainer:
             self.waits.chief_seconds += time.perf_counter() - began
             if may_begin:
                 break
+            self._spare.append(weights.rows)
             self._coming = self._puller.submit(self._pull, weights.version + 1)
         self._parcels.put_weights(weights.rows)
         self._spare.append(weights.rows)
