@@ -32,6 +32,7 @@ from paceline.report.speed import (
     too_good_sentence,
     why_same_differs,
 )
+from paceline.report.strategies import strategy_sentences
 from paceline.report.worth import Goal, Spent, common_goal, figures, judge, seconds_to, spent_by
 from paceline.units import format_seconds, percent, plural
 
@@ -118,6 +119,7 @@ def _against_first(
         too_good_sentence(base, now, bool(loading)),
         loading,
         phase_sentence(base, now),
+        *strategy_sentences(runs, speeds),
         _credit_sentence(runs, speeds, told[0]),
         _learning_sentence(told[1]),
     ]

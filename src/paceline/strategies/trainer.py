@@ -55,6 +55,10 @@ class Waits:
     update_seconds: float = 0.0
     chief_seconds: float = 0.0
 
+    def add(self, other: "Waits") -> None:
+        for name, seconds in vars(other).items():
+            setattr(self, name, getattr(self, name) + seconds)
+
     def facts(self) -> dict[str, float]:
         return {name: round(seconds, 6) for name, seconds in vars(self).items()}
 
@@ -120,7 +124,9 @@ class Trainer:
 
     def compute(self, assignment: Assignment, wants_to_stop: bool = False) -> Report:
         """A gradient of the lease, at all servers."""
-        self._count_held(assignment)
+        if assignment.held:
+            self._count_held(assignment)
+            self.forget_weights()
         self.ahead.add(assignment.lease)
         self.ahead.add(assignment.ahead)
         if self._coming is None:
@@ -226,6 +232,12 @@ class Trainer:
             line.receive()
         self.waits.push_seconds += time.perf_counter() - began
         return True, is_finite
+
+    def forget_weights(self) -> None:
+        """Those that were fetched ahead are old by now."""
+        if self._coming is not None:
+            self._spare.append(self._coming.result().rows)
+            self._coming = None
 
     def take_waits(self) -> Waits:
         taken, self.waits = self.waits, Waits()

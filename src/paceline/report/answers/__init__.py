@@ -14,6 +14,7 @@ from paceline.report.answers import (
     network,
     overfitting,
     rate,
+    roles,
     time,
     traffic,
     trained,
@@ -36,11 +37,13 @@ _ANSWERING: dict[str, Callable[[Facts], Answer]] = {
     "step": time.step,
     "traffic": traffic.traffic,
     "cost": cost.cost,
+    "roles": roles.roles,
 }
 
 
 def answers(facts: Facts) -> list[Answer]:
-    return [_with_doubts(_ANSWERING[key](facts), facts) for key in QUESTIONS]
+    asked = [key for key in QUESTIONS if key != "roles" or facts.roles is not None]
+    return [_with_doubts(_ANSWERING[key](facts), facts) for key in asked]
 
 
 def _with_doubts(answer: Answer, facts: Facts) -> Answer:

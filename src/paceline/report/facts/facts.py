@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from paceline.record.columns import StepColumns
 from paceline.record.story import Attempt
+from paceline.report.facts.roles import RolesUse
 from paceline.report.facts.trend import Points
 from paceline.report.facts.verdict import UNCLEAR, Verdict
 from paceline.report.facts.world_times import WorldTimes
@@ -408,6 +409,8 @@ class Facts:
     data: TrainingSet = field(default_factory=TrainingSet)
     saving: Saving = field(default_factory=Saving)
     verdict: Verdict = field(default_factory=lambda: Verdict(UNCLEAR, 0.0))
+    roles: RolesUse | None = None
+    """What chief, workers and servers did, where processes have roles."""
     doubts: tuple["Doubt", ...] = ()
     """What of it does not fit together."""
 

@@ -27,6 +27,7 @@ from paceline.report.facts.facts import (
     TrainingSet,
     World,
 )
+from paceline.report.facts.roles import RolesUse
 from paceline.report.facts.trend import Points
 from paceline.report.facts.verdict import judge
 from paceline.report.facts.world_times import WorldTimes, world_times
@@ -44,6 +45,7 @@ from paceline.report.own.observed import (
 )
 from paceline.report.own.oddities import warnings_of
 from paceline.report.own.rate import recorded_rate
+from paceline.report.own.roles import only_trainers, read_roles, times_out_of_step, with_links
 from paceline.report.own.step_times import step_times
 
 _BYTES_OF_OTHER_RANKS = 8 << 20
@@ -55,7 +57,7 @@ _HOW_WALL_TIME = (
 )
 _GUARD_WORDS = ("the loss diverged", "the loss is ")
 """How the warning begins with which training stops itself."""
-_SECTIONS = ("batch", "schedule", "evaluate", "checkpoint", "target", "input")
+_SECTIONS = ("batch", "schedule", "evaluate", "checkpoint", "target", "input", "strategy")
 
 
 def read_run(path: Path, options: Options | None = None) -> Facts:
@@ -67,8 +69,10 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
     story, begin = long.story, _begin(long.story)
     newest, damages = newest_contents(run)
     environment = read_environment(run)
-    times = world_times(long.kept, records, long.cutoffs)
+    roles = read_roles(run, settings, [record.rank for record in records])
+    times = _times(long, records, roles)
     world = _world(run, long, records, (begin, environment), times)
+    roles = with_links(roles, world.hosts)
     step = _step(story)
     facts = Facts(
         run=path,
@@ -99,9 +103,16 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         ),
         data=_training_set(settings, long.kept, newest, begin),
         saving=_saving(settings, story, newest, long.kept),
-        verdict=judge(times, int(long.kept.total("num_steps"))),
+        verdict=judge(times, int(long.kept.total("num_steps")), roles),
+        roles=roles,
     )
     return checked(_as_observed(run, facts, long, records))
+
+
+def _times(long: LongStory, records: list[RankRecord], roles: RolesUse | None) -> WorldTimes:
+    if roles is not None and not roles.is_sync and len(long.kept):
+        return times_out_of_step(long.kept, records, roles)
+    return world_times(long.kept, only_trainers(records, roles), long.cutoffs)
 
 
 def _as_observed(

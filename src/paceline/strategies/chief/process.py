@@ -138,6 +138,8 @@ class Chief:
             chore = self._next_chore()
             if chore is not None:
                 self._do(chore)
+                if self._trainer is not None:
+                    self._trainer.forget_weights()
                 self.coordinator.finish_chore()
                 if chore.ends:
                     return chore.ends
@@ -159,6 +161,7 @@ class Chief:
         report = self._trainer.compute(assignment)
         with self.attempt.recorder.clock.phase(NETWORK):
             step = self.coordinator.deliver(seat, report)
+        self.updates.waits.add(self._trainer.take_waits())
         plan = self._trainer.last_plan
         self.attempt.input.after_step(step or self.updates.version, plan)
 

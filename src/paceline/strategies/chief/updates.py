@@ -11,6 +11,7 @@ from paceline.strategies.chief.loss_scale import LossScale
 from paceline.strategies.chief.server_lines import ServerLines
 from paceline.strategies.chief.state import Buffers, Moment
 from paceline.strategies.leases import Arrival, Lease, Pace, Positions
+from paceline.strategies.trainer import Waits
 from paceline.train.duties import Duties
 from paceline.train.state import Progress, copied
 from paceline.train.step import Measures, StepResult
@@ -59,6 +60,8 @@ class Updates:
         self._buffers, self.lines = buffers, lines
         self._since = Since()
         self.scale = LossScale()
+        self.waits = Waits()
+        """Of the chief's own training."""
 
     @property
     def progress(self) -> Progress:
@@ -158,7 +161,9 @@ class Updates:
         epochs = self.duties.task.epochs_at(self.positions.num_trained)
         since, self._since = self._since, Since()
         scale = torch.tensor(self.scale.scale) if self.scale.is_enabled else None
-        measures = Measures(loss_scale=scale, more=since.facts(self.pace))
+        waits, self.waits = self.waits, Waits()
+        more = {**since.facts(self.pace), **waits.facts()}
+        measures = Measures(loss_scale=scale, more=more)
         self.duties.write_steps(epochs, measures, all_of_them=True)
 
     def moment(self, held: Sequence[Lease]) -> Moment:
