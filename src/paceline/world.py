@@ -102,9 +102,12 @@ class World:
         if self.size == 1:
             return model
         ids = [self.device.index] if self.device.type == "cuda" else None
-        return DistributedDataParallel(
+        wrapped = DistributedDataParallel(
             model, device_ids=ids, gradient_as_bucket_view=True, **_KEEP_BUFFERS
         )
+        if ids is not None:  # DDP waits for the device in every step whose times it looks at
+            wrapped._set_ddp_runtime_logging_sample_rate(_NEVER)  # type: ignore[no-untyped-call]
+        return wrapped
 
     def leave(self) -> None:
         if self.size > 1 and dist.is_initialized():
@@ -120,6 +123,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 
+_NEVER = 2**30
 BY_HAND = WorkerOrder()
 
 

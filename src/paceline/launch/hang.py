@@ -1,7 +1,7 @@
 """Who hangs: judged from what the processes of a world tell. Pure functions of plain data."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.record.schema import (
@@ -33,6 +33,7 @@ class RankState:
     """Where one process was when it last told."""
 
     host: str
+    """Empty where there is only one."""
     rank: int
     step: int
     phase: str
@@ -75,7 +76,7 @@ class RankState:
 
     @property
     def who(self) -> str:
-        return f"rank {self.rank} on {self.host}"
+        return f"rank {self.rank} on {self.host}" if self.host else f"rank {self.rank}"
 
     @property
     def place(self) -> str:
@@ -102,6 +103,14 @@ class HangNews:
     ends_round: bool
     stacks: str = ""
     """Where the stacks of all processes are, if not in what they print."""
+
+
+def without_replaceable(states: Sequence[RankState], replaceable: Sequence[int]) -> list[RankState]:
+    """Where workers may be lost, they are looked after on their own host; and who waits for them
+    may wait for as long as they compute."""
+    if not replaceable:
+        return list(states)
+    return [replace(s, quiet_seconds=0.0) for s in states if s.rank not in replaceable]
 
 
 def find_hang(

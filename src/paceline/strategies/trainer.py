@@ -14,7 +14,6 @@ from typing import Protocol
 
 import torch
 
-from paceline.models.norm import take_statistics
 from paceline.record.schema import COMPUTE, INPUT, NETWORK
 from paceline.strategies.assignment import Assignment, Report
 from paceline.strategies.channel import Channel, send_all
@@ -147,7 +146,7 @@ class Trainer:
             version=version,
             loss_sum=loss_sum,
             num_units=sum(map(units, lease.indices)),
-            statistics=take_statistics(self.attempt.state.network).cpu(),
+            statistics=self.stepper.statistics.take().cpu(),
             is_finite=is_finite,
             is_sent=is_sent,
             wants_to_stop=wants_to_stop,

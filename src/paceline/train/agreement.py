@@ -3,6 +3,9 @@
 Asking all of them takes a message around the world, which every host waits for. So they ask after
 every step only where steps are long; otherwise about as often as a person would notice. The next
 time is part of what is agreed on: every process counts the same steps to it.
+
+A host queues the first steps of a device in no time, whatever the device takes for them. So the
+steps between at most double: by then the host has had to wait for it.
 """
 
 import time
@@ -34,7 +37,7 @@ class Agreement:
             wants = [int(stop), int(save), int(1e6 * step_seconds)]
             is_stop, is_save, slowest = self._world.largest_of(wants)
         self._num_steps, self._asked_at = 0, time.perf_counter()
-        self._steps_between = steps_between(slowest / 1e6)
+        self._steps_between = min(steps_between(slowest / 1e6), 2 * self._steps_between)
         return bool(is_stop), bool(is_save)
 
 

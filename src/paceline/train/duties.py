@@ -73,7 +73,8 @@ class Duties:
             problem = watch_loss(self.state.progress, loss, factor)
             if problem:
                 self.recorder.note("warning", step=step, text=problem)
-                raise lost(problem, step, rate, self._last_good())
+                precision = self.stepper.arithmetic.precision
+                raise lost(problem, step, rate, precision, self._last_good())
 
     def _last_good(self) -> str | None:
         if self.saver is not None:

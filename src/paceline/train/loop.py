@@ -35,6 +35,9 @@ class Loop:
             result = self.stepper.step(plan, batches, rate, recorder.ends_interval(step))
             progress.step, progress.position = step, plan.indices.stop
             recorder.add_step(step, rate, result)
+            if ready := self.stepper.readiness.take():
+                sizes, shares = zip(*ready, strict=True)
+                recorder.note("gradients", step=step, ready_bytes=sizes, ready_shares=shares)
             stop, save_now = self._agreement.after_step(stop_asked(), duties.save_is_late())
             ends = stop or step == self.recipe.steps
             evaluate = duties.evaluation_is_due(step)

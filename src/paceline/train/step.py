@@ -5,7 +5,7 @@ world, so ragged batches, accumulation and any number of processes give one and 
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,13 +14,14 @@ from torch import nn
 
 from paceline.data.order import torch_seed
 from paceline.machine.arithmetic import Arithmetic
-from paceline.models.norm import absorb_statistics, take_statistics
+from paceline.models.norm import StepStatistics
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE, NETWORK, OPTIMIZER
 from paceline.settings import Recipe
 from paceline.tasks.contract import Task
 from paceline.train.measure.device_clock import DeviceMarks, MarkedSteps
 from paceline.train.measure.flops import count_flops
+from paceline.train.measure.readiness import Readiness, can_watch
 from paceline.train.optimizer import set_rate
 from paceline.train.precision import multiplying_in
 from paceline.train.reduce import lay_out_buckets, watch_reduction
@@ -84,6 +85,11 @@ class Stepper:
         self.arithmetic, self.clock = arithmetic, clock
         self.marks = DeviceMarks(world.device)
         self.watch = watch_reduction(state.model, self.marks)
+        # A compiler joins small operations itself, and cannot look through views of one buffer.
+        side_by_side = world.device.type != "cpu" and not recipe.compile
+        self.statistics = StepStatistics(state.network, side_by_side)
+        is_watched = world.is_first and can_watch(world.device, recipe.compile)
+        self.readiness = Readiness(state.network, is_watched)
         self.loss_scale = 1.0
         """By which losses are multiplied where nobody here scales them."""
 
@@ -109,12 +115,13 @@ class Stepper:
         total = torch.zeros((), device=self.world.device)
         for number, (index, batch) in enumerate(zip(plan.mine, batches, strict=True)):
             torch.manual_seed(torch_seed(self.recipe.seed, index))
-            with without_reduction(model) if number < last else nullcontext():
+            with without_reduction(model) if number < last else self.readiness.watching():
                 with self._precision():
                     loss_sum = self.task.loss(model, batch)
                 # DDP divides by the size of the world; this takes it back.
                 scaled = loss_sum * (self.loss_scale * self.world.size / plan.num_units)
                 torch.autograd.backward(self.state.scaler.scale(scaled))
+            self.statistics.end_micro_batch()
             total += loss_sum.detach()
         return total
 
@@ -123,10 +130,9 @@ class Stepper:
 
     def _combine(self, loss_sum: torch.Tensor, plan: StepPlan) -> torch.Tensor:
         """The step's mean loss and the running averages of batch norm, in one small all-reduce."""
-        network = self.state.network
-        sums = torch.cat([loss_sum.view(1), take_statistics(network).to(loss_sum.dtype)])
+        sums = torch.cat([loss_sum.view(1), self.statistics.take().to(loss_sum.dtype)])
         self.world.add_up(sums)
-        absorb_statistics(network, sums[1:] / len(plan.indices))
+        self.statistics.absorb(sums[1:] / len(plan.indices))
         return sums[0] / plan.num_units
 
     def _update(self, rate: float, want_norm: bool) -> torch.Tensor | None:
@@ -152,7 +158,7 @@ class Stepper:
         self._forget()
 
     def _forget(self) -> None:
-        take_statistics(self.state.network)
+        self.statistics.take()
         self.state.optimizer.zero_grad(set_to_none=True)
 
     def flops_per_unit(self, plan: StepPlan, batch: Any) -> float | None:

@@ -2,13 +2,13 @@
 
 import signal
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import Say
 from paceline.hosts.file import HostsFile
 from paceline.launch.failures import Failure, root_cause
-from paceline.launch.hang import HangNews, RankState
+from paceline.launch.hang import HangNews, RankState, without_replaceable
 from paceline.launch.remote.fleet import Fleet, passed_on, savers_among, states_of
 from paceline.launch.remote.joining import HostStage, LateNews, find_end_of_patience
 from paceline.launch.remote.link import HostLink, names_of
@@ -302,13 +302,8 @@ class Round:
         return None
 
     def _watched_states(self) -> list[RankState]:
-        """Workers that may be lost are looked after on their own host; and who waits for them may
-        wait for as long as they compute."""
-        states = states_of(self.members)
         replaceable = self._orders[0].replaceable if self._orders else ()
-        if not replaceable:
-            return states
-        return [replace(s, quiet_seconds=0.0) for s in states if s.rank not in replaceable]
+        return without_replaceable(states_of(self.members), replaceable)
 
     def _present(self) -> list[HostLink]:
         return [link for link in self.members if link not in self._absent]

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from paceline.models.norm import absorb_statistics, averaging_layers
+from paceline.models.norm import StepStatistics, averaging_layers
 from paceline.record import checkpoints as stored
 from paceline.settings import OptimizerSettings
 from paceline.strategies.chief.server_lines import Gathered
@@ -33,6 +33,7 @@ class Buffers:
     def __init__(self, network: nn.Module, settings: OptimizerSettings) -> None:
         self._network = _without_weights(network)
         self.aliases = _names_of_trained(network)
+        self._statistics = StepStatistics(self._network)
         self._average: MovingAverage | None = None
         if settings.average:
             averaging = moving_average(settings.average)
@@ -42,7 +43,7 @@ class Buffers:
         )
 
     def absorb(self, statistics: torch.Tensor, num_micro_batches: int) -> None:
-        absorb_statistics(self._network, statistics / num_micro_batches)
+        self._statistics.absorb(statistics / num_micro_batches)
         if self._average is not None:
             self._average.update_parameters(self._network)
 
