@@ -54,6 +54,8 @@ class WorkerOrder:
     """How long one of these may give no sign of life."""
     token: str | None = None
     """With parameter servers: what a process of this run says to be let in by another."""
+    token_file: str | None = None
+    """Where to read it from, when the chief is there: in a world that somebody else has started."""
 
     def to_environment(self) -> dict[str, str]:
         """What a launcher adds to the environment of a worker that it starts."""

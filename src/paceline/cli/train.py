@@ -80,9 +80,12 @@ def _train_on_node(arguments: argparse.Namespace, node: "Node") -> int:
     """One host of several, where the engine has started this process alone."""
     from paceline.launch.batch.node import start_all
 
+    _take_roles_of(node, arguments)
     job = _job(arguments, lambda recipe: node.count * _procs_on(arguments, node, recipe))
     if job is None:
         return 0
+    if node.roles:
+        return _train_in_place(arguments, node.place(0, 1), node.roles)
     num_procs = _procs_on(arguments, node, job.recipe)
     if node.rank == 0:
         say(
@@ -92,6 +95,15 @@ def _train_on_node(arguments: argparse.Namespace, node: "Node") -> int:
     if num_procs == 1:
         return _train_in_place(arguments, node.place(0, 1))
     return start_all(node, num_procs, sys.argv[1:])
+
+
+def _take_roles_of(node: "Node", arguments: argparse.Namespace) -> None:
+    """Who describes parameter servers wants them."""
+    if not node.roles or any(word.startswith("strategy") for word in arguments.settings):
+        return
+    arguments.settings.append("strategy=parameter-server")
+    if node.rank == 0:
+        say(f"{node.source} names parameter servers: strategy=parameter-server")
 
 
 def _procs_on(arguments: argparse.Namespace, node: "Node", recipe: "Recipe") -> int:
@@ -157,14 +169,42 @@ def _choose_processes(arguments: argparse.Namespace, recipe: "Recipe") -> "Proce
     )
 
 
-def _train_in_place(arguments: argparse.Namespace, place: "Place") -> int:
+def _train_in_place(
+    arguments: argparse.Namespace, place: "Place", members: tuple[str, ...] = ()
+) -> int:
     from paceline.launch.batch.member import train_in_place
 
     job = _job(arguments, lambda _: place.size)
     if job is None:
         return 0
-    _check_data(job)
-    return train_in_place(job, place, say)
+    roles = _roles_in_place(arguments, job.recipe, place, members)
+    if roles is None or roles.by_rank[place.rank] != "server":
+        _check_data(job)
+    return train_in_place(replace(job, roles=roles), place, say)
+
+
+def _roles_in_place(
+    arguments: argparse.Namespace, recipe: "Recipe", place: "Place", members: tuple[str, ...]
+) -> "Roles | None":
+    """Of processes that somebody else has started, who may have said which is which."""
+    from paceline.errors import UserError
+    from paceline.strategies.roles import default_members, make_roles, parse_roles
+
+    if not recipe.strategy.has_servers:
+        if members:
+            raise UserError(
+                f"{place.source} names parameter servers, and this recipe's strategy is all-reduce",
+                "leave strategy=all-reduce out, or ask for workers alone",
+            )
+        return None
+    asked = parse_roles(arguments.roles) if arguments.roles else ()
+    given = members or asked or default_members(place.size - 1, recipe.strategy.chief_trains)
+    if len(given) != place.size:
+        raise UserError(
+            f"{place.source} has started {place.size} processes, and the roles name {len(given)}",
+            "start as many processes as there are roles",
+        )
+    return make_roles(recipe, given)
 
 
 def _train_on_hosts(arguments: argparse.Namespace) -> int:

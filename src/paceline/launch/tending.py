@@ -41,7 +41,7 @@ def new_token() -> str:
     return secrets.token_hex(16)
 
 
-def in_roles(order: WorkerOrder, roles: Roles, recipe: Recipe, token: str) -> WorkerOrder:
+def in_roles(order: WorkerOrder, roles: Roles, recipe: Recipe, token: str | None) -> WorkerOrder:
     """The order to a process of a run with roles."""
     lost = recipe.strategy.survives_lost_workers
     ranks = [rank for rank in range(roles.size) if lost and roles.is_replaceable(rank)]

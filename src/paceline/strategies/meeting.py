@@ -28,14 +28,14 @@ Guest = Callable[[Channel, Message], None]
 class Meeting:
     """This process's way to the others; each thread that waits has its own line to the store."""
 
-    def __init__(self, address: str, port: int, token: str, attempt: int, interface: str) -> None:
+    def __init__(self, address: str, port: int, token: str, interface: str) -> None:
         self._address, self._port, self._token = address, port, token
-        self._attempt, self.interface = attempt, interface
+        self.interface = interface
 
     def store(self) -> PrefixStore:
         """A line of its own: a wait on one line blocks every other use of it."""
         line = TCPStore(self._address, self._port, is_master=False, timeout=_FOREVER)
-        return PrefixStore(f"roles/{self._attempt}/{self._token}", line)
+        return PrefixStore(f"roles/{self._token}", line)
 
     def gather(self, rank: int, size: int, value: Any) -> list[Any]:
         """What every process says of itself, by rank, when the last one has said it."""

@@ -5,8 +5,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from paceline.errors import UserError
 from paceline.lifetime import process_started
@@ -27,6 +31,8 @@ from paceline.train.watchdog import Pulse
 from paceline.world import World, choose_device, local_rank, rank_in_world, serve_store
 
 _STORE_SECONDS = 600.0
+_TOKEN_SECONDS = 60.0
+"""Shared storage shows a new file a little late."""
 
 
 class Member:
@@ -73,8 +79,11 @@ class Member:
         return reason
 
     def _find_place(self) -> Place:
-        told = self.meeting.gather(self.rank, self.roles.size, own_place(self.world))
-        return place_among(told, self.rank)
+        """And the number of the attempt, which the chief alone was told for sure."""
+        mine = [*own_place(self.world), self.order.attempt]
+        told = self.meeting.gather(self.rank, self.roles.size, mine)
+        self.world = replace(self.world, attempt=int(told[0][2]))
+        return place_among([each[:2] for each in told], self.rank)
 
     # ---- roles
 
@@ -134,10 +143,10 @@ class Member:
         if pulse is not None:
             pulse.watch(server.server.clock, lambda: max(server.server.version, 0), lambda: 0.0)
         server.wait_for_weights()
-        server.begin(self.run, self.order.attempt, self.launched_at, place.facts())
+        server.begin(self.run, self.world.attempt, self.launched_at, place.facts())
         seconds = self.recipe.log.probe_seconds
         probes = start_probes(
-            self.run, self.order.attempt, place, seconds, lambda: server.server.version, server.note
+            self.run, self.world.attempt, place, seconds, lambda: server.server.version, server.note
         )
         reason = "failed"
         try:
@@ -154,7 +163,7 @@ class Member:
     def _begin_server(self, place: Place) -> None:
         if self.server is not None:
             self.server.wait_for_weights()
-            self.server.begin(self.run, self.order.attempt, self.launched_at, place.facts())
+            self.server.begin(self.run, self.world.attempt, self.launched_at, place.facts())
             threading.Thread(target=self._tend_server, name="server", daemon=True).start()
 
     def _tend_server(self) -> None:
@@ -181,11 +190,28 @@ def _serve_store(order: WorkerOrder) -> Any:
 
 
 def _meeting(order: WorkerOrder) -> Meeting:
-    if not order.store or not order.store.startswith("tcp://") or not order.token:
+    if not order.store or not order.store.startswith("tcp://"):
         raise UserError(
             "this process was not told where the other roles are",
             "start all of them with `paceline train ... strategy=parameter-server`",
         )
     address, _, port = order.store.removeprefix("tcp://").rpartition(":")
     interface = interface_used(max(len(order.hosts), 1))
-    return Meeting(address, int(port), order.token, order.attempt, interface)
+    token = order.token or _read_token(order, address, int(port))
+    return Meeting(address, int(port), token, interface)
+
+
+def _read_token(order: WorkerOrder, address: str, port: int) -> str:
+    """The chief writes it anew before its store answers, so what is there afterwards is its own."""
+    seconds = timedelta(seconds=_STORE_SECONDS)
+    TCPStore(address, port, is_master=False, timeout=seconds)
+    path = Path(order.token_file or "")
+    until = time.monotonic() + _TOKEN_SECONDS
+    while time.monotonic() < until:
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+        time.sleep(0.2)
+    raise UserError(
+        f"this process cannot read {path}, where the chief says how its run is recognised",
+        "put --run on storage that all hosts share",
+    )
