@@ -19,6 +19,7 @@ from paceline.order import WorkerOrder
 from paceline.record.schema import RunDirectory
 from paceline.settings import Recipe
 from paceline.strategies.chief.process import Chief
+from paceline.strategies.keepers import Keeper
 from paceline.strategies.meeting import Beating, Meeting
 from paceline.strategies.roles import CHIEF, SERVER, Roles
 from paceline.strategies.servers.process import ServerProcess
@@ -69,6 +70,7 @@ class Member:
         if self.server is not None:
             self.server.open(self.meeting)
         place = self._find_place()
+        keeper = self._keep_copies()
         if self.roles.has(self.rank, CHIEF):
             reason = self._be_chief(place, pulse)
         elif self.roles.trains(self.rank):
@@ -76,7 +78,15 @@ class Member:
         else:
             reason = self._be_server(place, pulse)
         beating.stop()
+        if keeper is not None:
+            keeper.finish(is_end=reason == "finished")
         return reason
+
+    def _keep_copies(self) -> Keeper | None:
+        """The first process of a host whose run directory is its own."""
+        if self.rank == 0 or not self.order.saves or local_rank() != 0:
+            return None
+        return Keeper(self.meeting, self.run, self.recipe.checkpoint, self.rank)
 
     def _find_place(self) -> Place:
         """And the number of the attempt, which the chief alone was told for sure."""

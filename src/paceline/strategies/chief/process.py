@@ -20,6 +20,7 @@ from paceline.strategies.chief.server_lines import Gathered, ServerLines
 from paceline.strategies.chief.state import Buffers, fresh, read_checkpoint
 from paceline.strategies.chief.updates import Updates
 from paceline.strategies.chief.watch import TrainerWatch
+from paceline.strategies.keepers import Keepers
 from paceline.strategies.leases import Pace, Positions
 from paceline.strategies.meeting import Meeting
 from paceline.strategies.parcels import Tensors, trained_weights
@@ -86,6 +87,7 @@ class Chief:
         self.coordinator = Coordinator(
             self.updates, self.attempt.recipe.steps, num_micro, self._stop_asked
         )
+        self._keepers = Keepers(self.meeting)
         self.meeting.answer("chief", self._let_in)
 
     def _restore(self) -> Start:
@@ -182,7 +184,9 @@ class Chief:
             progress.best_score, progress.best_step = best
         if chore.saves and self.attempt.saver is not None:
             with clock.phase(CHECKPOINT):
-                self.attempt.saver.save_snapshot(moment.snapshot(gathered), copy_seconds)
+                snapshot = moment.snapshot(gathered)
+                self.attempt.saver.save_snapshot(snapshot, copy_seconds)
+                self._keepers.send(snapshot)
             self.attempt.recorder.saved_aside()
 
     # ---- the door
@@ -241,10 +245,12 @@ class Chief:
 
     def finish(self, reason: str) -> None:
         """Trainers hear of the end when they ask for the next lease; servers last of all."""
-        until = time.monotonic() + _BYE_SECONDS
-        while self._guests and time.monotonic() < until:
-            time.sleep(0.02)
-        self.lines.bye()
+        if reason != "failed":
+            until = time.monotonic() + _BYE_SECONDS
+            while self._guests and time.monotonic() < until:
+                time.sleep(0.02)
+            self._keepers.finish()
+            self.lines.bye()
         self.attempt.finish(reason)
 
 
