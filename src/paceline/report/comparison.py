@@ -18,6 +18,7 @@ from paceline.report.facts.learning import best_of, series
 from paceline.report.facts.trend import Numbers, in_groups
 from paceline.report.facts.world_times import LOOP
 from paceline.report.loading import input_share, loader_workers, loading_sentence
+from paceline.report.roles.compared import strategy_sentences
 from paceline.report.scaling import ScalingPoint, scaling_of, scaling_sentence
 from paceline.report.speed import (
     EPOCH,
@@ -32,7 +33,6 @@ from paceline.report.speed import (
     too_good_sentence,
     why_same_differs,
 )
-from paceline.report.strategies import strategy_sentences
 from paceline.report.worth import Goal, Spent, common_goal, figures, judge, seconds_to, spent_by
 from paceline.units import format_seconds, percent, plural
 

@@ -14,7 +14,6 @@ from paceline.report.answers import (
     network,
     overfitting,
     rate,
-    roles,
     time,
     traffic,
     trained,
@@ -22,6 +21,12 @@ from paceline.report.answers import (
 )
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.facts.facts import Facts
+from paceline.report.roles.answer import roles, traffic_of_servers
+
+
+def _traffic(facts: Facts) -> Answer:
+    return traffic.traffic(facts) if facts.roles is None else traffic_of_servers(facts)
+
 
 _ANSWERING: dict[str, Callable[[Facts], Answer]] = {
     "duration": time.duration,
@@ -35,9 +40,9 @@ _ANSWERING: dict[str, Callable[[Facts], Answer]] = {
     "data": files.data,
     "checkpoint": files.checkpoint,
     "step": time.step,
-    "traffic": traffic.traffic,
+    "traffic": _traffic,
     "cost": cost.cost,
-    "roles": roles.roles,
+    "roles": roles,
 }
 
 

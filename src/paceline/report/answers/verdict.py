@@ -4,7 +4,6 @@ from typing import Any
 
 from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK
 from paceline.report.answers.answer import QUESTIONS, Answer
-from paceline.report.answers.roles import server_sentence
 from paceline.report.answers.script import remedy_of_script, unmeasured_of_script
 from paceline.report.answers.words import again, go_on
 from paceline.report.facts.arithmetic import could_be_lighter
@@ -12,9 +11,10 @@ from paceline.report.facts.busyness import utilisation
 from paceline.report.facts.facts import Facts, Failed
 from paceline.report.facts.learning import diverged
 from paceline.report.facts.network import predicted_per_step
-from paceline.report.facts.roles import SERVER_COMPUTE, SERVER_LINK
 from paceline.report.facts.stragglers import Straggler
 from paceline.report.facts.verdict import LEAST_SHARE, STRAGGLER, UNCLEAR, Verdict
+from paceline.report.roles.answer import server_sentence
+from paceline.report.roles.use import SERVER_COMPUTE, SERVER_LINK
 from paceline.units import format_bits, format_seconds, percent
 
 _MUCH_OTHER_LOAD = 0.3

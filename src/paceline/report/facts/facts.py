@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from paceline.record.columns import StepColumns
 from paceline.record.story import Attempt
-from paceline.report.facts.roles import RolesUse
 from paceline.report.facts.trend import Points
 from paceline.report.facts.verdict import UNCLEAR, Verdict
 from paceline.report.facts.world_times import WorldTimes
+from paceline.report.roles.use import RolesUse
 from paceline.schedule import ScheduleSettings
 
 Numbers = NDArray[np.float64]

@@ -18,15 +18,15 @@ from paceline.record.schema import (
     OPTIMIZER,
     UNEXPLAINED,
 )
-from paceline.report.facts.roles import (
+from paceline.report.facts.stragglers import Straggler, find_straggler
+from paceline.report.facts.world_times import LOOP, OWN, WorldTimes
+from paceline.report.roles.use import (
     SERVER_COMPUTE,
     SERVER_LINK,
     RolesUse,
     Waits,
     split_network,
 )
-from paceline.report.facts.stragglers import Straggler, find_straggler
-from paceline.report.facts.world_times import LOOP, OWN, WorldTimes
 from paceline.units import percent
 
 STRAGGLER = "straggler"

@@ -6,7 +6,7 @@ from typing import Any
 from paceline.record.columns import RankRecord
 from paceline.record.events import Event
 from paceline.record.story import LongStory, Story
-from paceline.report.own.roles import expected_ranks
+from paceline.report.roles.reading import expected_ranks
 from paceline.units import count_of, format_seconds
 
 _MOST_DIFFERENCE = 0.01

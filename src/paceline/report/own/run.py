@@ -27,7 +27,6 @@ from paceline.report.facts.facts import (
     TrainingSet,
     World,
 )
-from paceline.report.facts.roles import RolesUse
 from paceline.report.facts.trend import Points
 from paceline.report.facts.verdict import judge
 from paceline.report.facts.world_times import WorldTimes, world_times
@@ -45,8 +44,9 @@ from paceline.report.own.observed import (
 )
 from paceline.report.own.oddities import warnings_of
 from paceline.report.own.rate import recorded_rate
-from paceline.report.own.roles import only_trainers, read_roles, times_out_of_step, with_links
 from paceline.report.own.step_times import step_times
+from paceline.report.roles.reading import only_trainers, read_roles, times_out_of_step, with_links
+from paceline.report.roles.use import RolesUse
 
 _BYTES_OF_OTHER_RANKS = 8 << 20
 """Read of the files of all ranks but the first, in all; what is more is read in windows."""

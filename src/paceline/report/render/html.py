@@ -14,8 +14,8 @@ from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import series
 from paceline.report.render.curves import compared_loss, compared_scaling, compared_score, plots_of
 from paceline.report.render.heading import heading
-from paceline.report.render.roles import role_plots, role_tables
 from paceline.report.render.style import page, phase_class
+from paceline.report.roles.tables import role_plots, role_tables
 from paceline.task_finder import scales_of
 from paceline.units import count_of, format_count, format_score_value, format_seconds, plural
 

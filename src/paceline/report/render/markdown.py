@@ -9,7 +9,7 @@ from paceline.report.answers.words import commands_marked
 from paceline.report.comparison import Comparison
 from paceline.report.facts.facts import Facts
 from paceline.report.render.heading import heading
-from paceline.report.render.roles import role_tables
+from paceline.report.roles.tables import role_tables
 from paceline.report.scaling import scaling_rows
 
 

@@ -11,7 +11,7 @@ from paceline.report.answers.answer import Answer
 from paceline.report.comparison import Comparison
 from paceline.report.facts.facts import Facts, Score
 from paceline.report.render.heading import heading
-from paceline.report.render.roles import role_tables
+from paceline.report.roles.tables import role_tables
 from paceline.report.scaling import scaling_rows
 from paceline.task_finder import scales_of
 from paceline.units import (

@@ -19,8 +19,8 @@ from paceline.train.measure.device_clock import (
     total_phases,
 )
 from paceline.train.measure.practice import clock_of
+from paceline.train.measure.progress import ProgressLine
 from paceline.train.measure.scalars import Scalars
-from paceline.train.progress import ProgressLine
 from paceline.train.step import Measures, StepResult
 from paceline.units import Scale, format_scores
 from paceline.world import World

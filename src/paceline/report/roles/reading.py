@@ -11,8 +11,8 @@ from paceline.record.columns import RankRecord, StepColumns
 from paceline.record.events import Event, read_events
 from paceline.record.schema import PHASES, START_UP, RunDirectory
 from paceline.report.facts.facts import HostUse
-from paceline.report.facts.roles import RolesUse, RoleUse, ServerUse, Waits
 from paceline.report.facts.world_times import LOOP, WorldTimes
+from paceline.report.roles.use import RolesUse, RoleUse, ServerUse, Waits
 
 
 def read_roles(run: RunDirectory, settings: dict[str, Any], numbers: list[int]) -> RolesUse | None:

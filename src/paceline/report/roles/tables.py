@@ -3,8 +3,8 @@
 import numpy as np
 
 from paceline.record.schema import PHASES
-from paceline.report.facts.roles import RolesUse, RoleUse
 from paceline.report.render.svg import Axis, Line, histogram, line_plot
+from paceline.report.roles.use import RolesUse, RoleUse
 from paceline.units import format_bytes, format_seconds
 
 Rows = list[list[str]]

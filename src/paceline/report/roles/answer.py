@@ -6,7 +6,8 @@ from paceline.record.schema import NETWORK, OPTIMIZER
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.answers.words import listed
 from paceline.report.facts.facts import Facts
-from paceline.report.facts.roles import RolesUse, RoleUse, ServerUse
+from paceline.report.facts.network import sent_per_step
+from paceline.report.roles.use import RolesUse, RoleUse, ServerUse
 from paceline.units import count_of, format_bits, format_bytes, format_seconds, percent, plural
 
 
@@ -158,4 +159,35 @@ def server_sentence(found: RolesUse) -> str:
     return (
         f" {server.name.capitalize()} moved {per_second} a second{link}, and an update took it "
         f"{seconds}."
+    )
+
+
+def traffic_of_servers(facts: Facts) -> Answer:
+    """In place of what a ring would send: what went to servers and came from them."""
+    found, per_host = facts.roles, sent_per_step(facts)
+    assert found is not None  # noqa: S101  (only asked where there are servers)
+    num_steps = max(facts.num_steps, 1)
+    received = sum(use.received_bytes for use in found.servers) / num_steps
+    sent = sum(use.sent_bytes for use in found.servers) / num_steps
+    gradients = facts.begin.get("gradient_bytes") or 0.0
+    each = "every worker's" if found.is_sync else "one worker's"
+    counted = (
+        f" By its interface's own counters each host sent {format_bytes(per_host)} a step."
+        if per_host is not None
+        else ""
+    )
+    return Answer(
+        "traffic",
+        QUESTIONS["traffic"],
+        f"Servers take in {each} gradients in a step, {format_bytes(received)} "
+        f"({format_bytes(gradients)} from each), and give {format_bytes(sent)} of weights, for "
+        f"evaluations and checkpoints too.{counted}",
+        {
+            "received_bytes_per_step": received,
+            "sent_bytes_per_step": sent,
+            "measured_bytes_per_step": per_host,
+            "world_size": facts.world.size,
+            "num_hosts": facts.world.num_hosts,
+        },
+        "gradients and weights counted at the servers, divided by the steps",
     )

@@ -6,13 +6,13 @@ with older weights.
 
 import numpy as np
 
-from paceline.report.answers.roles import in_words
 from paceline.report.answers.words import listed, score_value
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import series
 from paceline.report.facts.network import ring_bytes
-from paceline.report.facts.roles import RolesUse
 from paceline.report.facts.trend import Numbers, Points
+from paceline.report.roles.answer import in_words
+from paceline.report.roles.use import RolesUse
 from paceline.report.speed import Speed, ratio_of
 from paceline.report.worth import seconds_to
 from paceline.units import format_bytes, format_seconds, percent, plural
