@@ -104,7 +104,7 @@ class Server:
 
     def _load(self, channel: Channel, order: Message) -> None:
         shard = read_shard(order["pieces"])
-        self._refuse_without_memory(shard, order["num_trainers"])
+        self.refuse_without_memory(shard, order["num_trainers"])
         self.wire = getattr(torch, order["wire"])
         size = shard_size(shard)
         weights = torch.empty(size)
@@ -120,7 +120,7 @@ class Server:
             self.shard_bytes = 4 * size
             self._changed.notify_all()
 
-    def _refuse_without_memory(self, shard: Shard, num_trainers: int) -> None:
+    def refuse_without_memory(self, shard: Shard, num_trainers: int) -> None:
         settings = self.recipe.optimizer
         states = STATES_PER_WEIGHT[settings.kind]
         needed = bytes_needed(shard, num_trainers, states, settings.average > 0)
