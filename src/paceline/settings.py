@@ -65,11 +65,11 @@ class BatchSettings(Section):
         return micro or whole
 
     def whole(self, world_size: int) -> int:
-        """Samples of one optimizer step over the whole world."""
+        """Samples of one batch over the whole world; see `Recipe.whole_batch` for a step's."""
         return self.global_ or (self.per_device or 0) * world_size
 
     def num_micro_batches(self, world_size: int) -> int:
-        """Forward passes of one optimizer step over the whole world."""
+        """Forward passes of one batch over the whole world."""
         return self.whole(world_size) // self.micro_size
 
     @property
@@ -189,6 +189,83 @@ class InputSettings(Section):
     )
 
 
+_USUAL_EVERY = {"local": 8, "diloco": 32}
+
+
+class ReduceSettings(Section):
+    kind: Literal["plain", "fp16", "bf16", "local", "diloco"] = setting(
+        "plain",
+        "how processes come to the same weights. plain: all gradients in fp32 (DDP); fp16, bf16: "
+        "in 16 bits on the wire, so with fewer digits; local: each process makes its steps alone, "
+        "and weights are averaged now and then; diloco: like local, with momentum in what is "
+        "averaged, and in parts that are sent while training goes on",
+        fixed=True,
+    )
+    accumulate: int = setting(
+        1,
+        "gradients of this many batches make one step and are exchanged once: the batch of a step "
+        "is this many times `batch`",
+        gt=0,
+    )
+    parts: int = setting(
+        4, "diloco: parts of the model, sent one after the other", gt=0, fixed=True
+    )
+    every: int | None = setting(
+        None,
+        "local, diloco: steps from one exchange of a weight to the next; null is 8 for local, 32 "
+        "for diloco",
+        gt=0,
+        fixed=True,
+        validate_default=True,
+    )
+    delay: int | None = setting(
+        None,
+        "diloco: steps that a part may be on its way; null is the time until the next part's turn",
+        ge=0,
+        fixed=True,
+        validate_default=True,
+    )
+    outer_rate: float = setting(0.7, "diloco: learning rate of what is exchanged", gt=0)
+    outer_momentum: float = setting(0.9, "diloco: Nesterov's momentum of it", ge=0, lt=1)
+    bucket_mb: float = setting(
+        25,
+        "plain, fp16, bf16: MiB of gradients that are sent together, as DDP's bucket_cap_mb",
+        gt=0,
+    )
+    first_bucket_mb: float = setting(
+        1, "plain, fp16, bf16: MiB of the first bucket, which is ready before all others", gt=0
+    )
+
+    @field_validator("every")
+    @classmethod
+    def _every_fits(cls, every: int | None, info: ValidationInfo) -> int | None:
+        kind, parts = info.data.get("kind", ""), info.data.get("parts", 1)
+        every = every or _USUAL_EVERY.get(kind)
+        if kind == "diloco" and every and every % parts:
+            config.refuse_together(
+                f"reduce.every, {every}, must be a multiple of reduce.parts, {parts}: each part "
+                "gets as many steps as the others",
+                "every",
+                "parts",
+            )
+        return every
+
+    @field_validator("delay")
+    @classmethod
+    def _delay_fits(cls, delay: int | None, info: ValidationInfo) -> int | None:
+        every, parts = info.data.get("every"), info.data.get("parts", 1)
+        if info.data.get("kind") != "diloco" or not every:
+            return delay
+        turn: int = every // parts
+        if delay is not None and delay > turn:
+            config.refuse_together(
+                f"reduce.delay can be {turn} at most, reduce.every / reduce.parts: then the next "
+                "part leaves",
+                "delay",
+            )
+        return turn if delay is None else delay
+
+
 class Recipe(Section):
     """What every workload has."""
 
@@ -226,12 +303,21 @@ class Recipe(Section):
     batch: BatchSettings = setting(..., "how many samples make a step")
     optimizer: OptimizerSettings = setting(OptimizerSettings(), "how weights are updated")
     schedule: ScheduleSettings = setting(ScheduleSettings(), "the learning rate over the run")
+    reduce: ReduceSettings = setting(ReduceSettings(), "how processes exchange gradients")
     evaluate: EvaluateSettings = setting(EvaluateSettings(), "scores while training")
     checkpoint: CheckpointSettings = setting(CheckpointSettings(), "what is saved and when")
     log: LogSettings = setting(LogSettings(), "what is recorded and shown")
     guard: GuardSettings = setting(GuardSettings(), "when a run stops itself")
     target: TargetSettings = setting(TargetSettings(), "what others reached with it")
     hosts: HostsSettings = setting(HostsSettings(), "training on many hosts")
+
+    def whole_batch(self, world_size: int) -> int:
+        """Samples of one optimizer step over the whole world."""
+        return self.reduce.accumulate * self.batch.whole(world_size)
+
+    def num_micro_batches(self, world_size: int) -> int:
+        """Forward passes of one optimizer step over the whole world."""
+        return self.reduce.accumulate * self.batch.num_micro_batches(world_size)
 
     @field_validator("device", mode="before")
     @classmethod

@@ -121,7 +121,7 @@ def _train_here(arguments: argparse.Namespace) -> int:
 def _choose_processes(arguments: argparse.Namespace, recipe: "Recipe") -> "Processes":
     from paceline.machine.devices import choose_processes, num_visible_devices
 
-    num_micro_batches = recipe.batch.num_micro_batches
+    num_micro_batches = recipe.num_micro_batches
     return choose_processes(
         arguments.procs, recipe.device, num_visible_devices(), num_micro_batches
     )

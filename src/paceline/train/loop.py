@@ -24,7 +24,8 @@ class Loop:
         self.run, self.state, self.stepper = attempt.run, attempt.state, attempt.stepper
         self.input, self.saver, self.recorder = attempt.input, attempt.saver, attempt.recorder
         self._last_save = time.monotonic()
-        self._agreement = Agreement(self.world, self.recorder.clock)
+        waits = self.state.exchange.is_synchronous
+        self._agreement = Agreement(self.world, self.recorder.clock, waits)
 
     def train(self, stop_asked: Callable[[], bool]) -> str:
         """Step until done or told to stop; the reason why it ended."""
@@ -54,6 +55,7 @@ class Loop:
             if stop:
                 reason = "stopped"
                 break
+        self._agreement.close()
         return reason
 
     def _rate(self, step: int) -> float:

@@ -19,13 +19,12 @@ from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE, NETWORK, OPTIMIZER
 from paceline.settings import Recipe
 from paceline.tasks.contract import Task
-from paceline.train.measure.device_clock import DeviceMarks, MarkedSteps
+from paceline.train.measure.device_clock import MarkedSteps
 from paceline.train.measure.flops import count_flops
 from paceline.train.optimizer import set_rate
 from paceline.train.precision import multiplying_in
-from paceline.train.reduce import lay_out_buckets, watch_reduction
 from paceline.train.state import TrainState
-from paceline.world import World, without_reduction
+from paceline.world import World
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,10 @@ class Stepper:
     ) -> None:
         self.recipe, self.task, self.state, self.world = recipe, task, state, world
         self.arithmetic, self.clock = arithmetic, clock
-        self.marks = DeviceMarks(world.device)
-        self.watch = watch_reduction(state.model, self.marks)
+        self.exchange = state.exchange
+        self.watch = self.exchange.watch
+        self.marks = self.watch.marks
+        self._own_losses: list[torch.Tensor] = []
 
     def step(
         self, plan: StepPlan, batches: Sequence[Any], rate: float, want_norm: bool
@@ -95,16 +96,17 @@ class Stepper:
             self.marks.mark("reduced")
         with self.clock.phase(OPTIMIZER):
             norm = self._update(rate, want_norm)
-            self.marks.end_step()
+        self._agree_on_weights()
+        self.marks.end_step()
         return StepResult(loss, norm, plan.num_units)
 
     def forward_backward(self, plan: StepPlan, batches: Sequence[Any]) -> torch.Tensor:
-        model, last = self.state.model, len(batches) - 1
+        model, last = self.exchange.model, len(batches) - 1
         self.watch.start_step()
         total = torch.zeros((), device=self.world.device)
         for number, (index, batch) in enumerate(zip(plan.mine, batches, strict=True)):
             torch.manual_seed(torch_seed(self.recipe.seed, index))
-            with without_reduction(model) if number < last else nullcontext():
+            with self.exchange.paused() if number < last else nullcontext():
                 with self._precision():
                     loss_sum = self.task.loss(model, batch)
                 # DDP divides by the size of the world; this takes it back.
@@ -117,8 +119,13 @@ class Stepper:
         return multiplying_in(self.arithmetic, self.world.device)
 
     def _combine(self, loss_sum: torch.Tensor, plan: StepPlan) -> torch.Tensor:
-        """The step's mean loss and the running averages of batch norm, in one small all-reduce."""
+        """The step's mean loss and the running averages of batch norm, in one small all-reduce;
+        this process's share of them where it makes its steps alone."""
         network = self.state.network
+        if not self.exchange.is_synchronous:
+            absorb_statistics(network, take_statistics(network) / len(plan.mine))
+            self._own_losses.append(loss_sum / plan.num_units)
+            return self._own_losses[-1]
         sums = torch.cat([loss_sum.view(1), take_statistics(network).to(loss_sum.dtype)])
         self.world.add_up(sums)
         absorb_statistics(network, sums[1:] / len(plan.indices))
@@ -134,16 +141,25 @@ class Stepper:
         state.scaler.step(state.optimizer)
         state.scaler.update()
         state.optimizer.zero_grad(set_to_none=True)
-        if state.average is not None:
-            state.average.update_parameters(state.network)
         return norm
+
+    def _agree_on_weights(self) -> None:
+        step, average = self.state.progress.step + 1, self.state.average
+        if not self.exchange.is_synchronous:
+            self.marks.mark("updated")
+            with self.clock.more_of(NETWORK):
+                self.exchange.after_update(step, step == self.recipe.steps)
+                self.marks.mark("agreed")
+        if average is not None:
+            with self.clock.more_of(OPTIMIZER):
+                average.update_parameters(self.exchange.agreed)
 
     def rehearse(self, plan: StepPlan, batches: Sequence[Any]) -> None:
         """One backward whose gradients are thrown away. DDP lays out its buckets anew after the
         first backward, and with four or more processes the order of summation follows the layout:
         without this, the first step after a restart would round differently."""
         self.forward_backward(plan, batches)
-        lay_out_buckets(self.state.model)
+        self.exchange.lay_out()
         self._forget()
 
     def _forget(self) -> None:
@@ -164,11 +180,21 @@ class Stepper:
         return counted / self.task.num_units(plan.mine[0]) if counted else None
 
     def take_measures(self) -> Measures:
+        self._add_up_losses()
         return Measures(
             reduced_bytes=self.watch.take_reduced_bytes(),
             loss_scale=self._loss_scale(),
             steps=self.marks.take_steps(),
         )
+
+    def _add_up_losses(self) -> None:
+        """Of steps that processes made alone: asking all only now costs one message for many."""
+        if self._own_losses:
+            with self.clock.more_of(NETWORK):
+                sums = self.world.add_up(torch.stack(self._own_losses))
+            for loss, summed in zip(self._own_losses, sums, strict=True):
+                loss.copy_(summed)
+            self._own_losses = []
 
     def _loss_scale(self) -> torch.Tensor | None:
         scaler = self.state.scaler

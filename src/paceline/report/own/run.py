@@ -55,7 +55,7 @@ _HOW_WALL_TIME = (
 )
 _GUARD_WORDS = ("the loss diverged", "the loss is ")
 """How the warning begins with which training stops itself."""
-_SECTIONS = ("batch", "schedule", "evaluate", "checkpoint", "target", "input")
+_SECTIONS = ("batch", "reduce", "schedule", "evaluate", "checkpoint", "target", "input")
 
 
 def read_run(path: Path, options: Options | None = None) -> Facts:
@@ -223,7 +223,10 @@ def _loader_note(story: Story) -> str:
 def global_batch(settings: dict[str, Any], begin: dict[str, Any]) -> int | None:
     batch = settings.get("batch") or {}
     world_size = begin.get("world_size") or 0
-    return batch.get("global") or (batch.get("per_device") or 0) * world_size or None
+    once = batch.get("global") or (batch.get("per_device") or 0) * world_size or None
+    accumulated = (settings.get("reduce") or {}).get("accumulate")
+    times = accumulated if isinstance(accumulated, int) else 1
+    return once * times if once else None
 
 
 def _training_set(

@@ -1,0 +1,41 @@
+"""How the processes of a world come to the same weights: `reduce` in the recipe.
+
+`exchange.py` says what the loop asks of every kind. `gradients.py`: the gradients of every step,
+with DDP. `outer.py`: steps that processes make alone, and the exchange of what came of them.
+`own_state.py`: what then differs between processes, in checkpoints. `watch.py` counts what is sent
+and what of it was waited for.
+"""
+
+import torch
+from torch import nn
+
+from paceline.settings import ReduceSettings
+from paceline.train.reduce.exchange import Exchange, Tensors
+from paceline.train.reduce.gradients import SENDERS, GradientExchange
+from paceline.train.reduce.outer import OuterExchange, OuterPlan
+from paceline.world import World
+
+__all__ = ["Exchange", "Tensors", "build_exchange"]
+
+
+def build_exchange(settings: ReduceSettings, network: nn.Module, world: World) -> Exchange:
+    """One process alone exchanges nothing, whatever the recipe says."""
+    if world.size == 1:
+        return Exchange(network, world)
+    if settings.kind in ("local", "diloco"):
+        return OuterExchange(network, world, outer_plan(settings))
+    return GradientExchange(network, world, settings, SENDERS[settings.kind])
+
+
+def outer_plan(settings: ReduceSettings) -> OuterPlan:
+    every = settings.every or 1
+    if settings.kind == "local":
+        return OuterPlan(every)
+    return OuterPlan(
+        every,
+        settings.parts,
+        settings.delay or 0,
+        settings.outer_rate,
+        settings.outer_momentum,
+        torch.bfloat16,
+    )
