@@ -53,6 +53,28 @@ def test_the_size_of_buckets_changes_nothing_but_when_they_are_sent(paceline: Co
     assert paceline.weights("runs/small") == paceline.weights("runs/plain")
 
 
+@pytest.mark.parametrize("more", [["optimizer.average=0.9"], ["optimizer.clip_norm=1.0"]])
+def test_sending_in_the_order_of_need_changes_no_bit(
+    paceline: CommandLine, more: list[str]
+) -> None:
+    settings = [
+        *more,
+        "reduce.bucket_mb=0.05",
+        "evaluate.every_steps=3",
+        "checkpoint.every_steps=2",
+    ]
+    train(paceline, "runs/plain", *settings)
+    train(paceline, "runs/overlap", *settings, "reduce=overlap")
+    assert paceline.weights("runs/overlap") == paceline.weights("runs/plain")
+    assert paceline.losses("runs/overlap") == paceline.losses("runs/plain")
+    assert scores(paceline, "runs/overlap") == scores(paceline, "runs/plain")
+    assert bytes_per_step(paceline, "runs/overlap") == bytes_per_step(paceline, "runs/plain")
+
+
+def scores(paceline: CommandLine, run: str) -> list[str]:
+    return [row["validation_loss"] for row in paceline.table(run) if row["validation_loss"]]
+
+
 def test_accumulating_batches_is_a_step_with_a_larger_batch(paceline: CommandLine) -> None:
     train(paceline, "runs/large", "batch.global=64")
     train(paceline, "runs/accumulated", "reduce.accumulate=2")

@@ -193,9 +193,10 @@ _USUAL_EVERY = {"local": 8, "diloco": 32}
 
 
 class ReduceSettings(Section):
-    kind: Literal["plain", "fp16", "bf16", "local", "diloco"] = setting(
+    kind: Literal["plain", "overlap", "fp16", "bf16", "local", "diloco"] = setting(
         "plain",
-        "how processes come to the same weights. plain: all gradients in fp32 (DDP); fp16, bf16: "
+        "how processes come to the same weights. plain: all gradients in fp32 (DDP); overlap: the "
+        "same, in the order of need, beside the update and the next forward pass; fp16, bf16: "
         "in 16 bits on the wire, so with fewer digits; local: each process makes its steps alone, "
         "and weights are averaged now and then; diloco: like local, with momentum in what is "
         "averaged, and in parts that are sent while training goes on",
@@ -227,9 +228,10 @@ class ReduceSettings(Section):
     )
     outer_rate: float = setting(0.7, "diloco: learning rate of what is exchanged", gt=0)
     outer_momentum: float = setting(0.9, "diloco: Nesterov's momentum of it", ge=0, lt=1)
-    bucket_mb: float = setting(
-        25,
-        "plain, fp16, bf16: MiB of gradients that are sent together, as DDP's bucket_cap_mb",
+    bucket_mb: float | None = setting(
+        None,
+        "MiB of gradients that are sent together, as DDP's bucket_cap_mb; null is 25 (DDP's), and "
+        "4 for overlap",
         gt=0,
     )
     first_bucket_mb: float = setting(

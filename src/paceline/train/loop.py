@@ -24,7 +24,7 @@ class Loop:
         self.run, self.state, self.stepper = attempt.run, attempt.state, attempt.stepper
         self.input, self.saver, self.recorder = attempt.input, attempt.saver, attempt.recorder
         self._last_save = time.monotonic()
-        waits = self.state.exchange.is_synchronous
+        waits = not self.state.exchange.runs_ahead
         self._agreement = Agreement(self.world, self.recorder.clock, waits)
 
     def train(self, stop_asked: Callable[[], bool]) -> str:
@@ -36,7 +36,9 @@ class Loop:
                 batches = self.input.take(plan)
             step = progress.step + 1
             rate = self._rate(step)
-            result = self.stepper.step(plan, batches, rate, recorder.ends_interval(step))
+            # Where updates come late, the norm that is told is that of the step before.
+            of_step = step + 1 if self.state.exchange.updates_late else step
+            result = self.stepper.step(plan, batches, rate, recorder.ends_interval(of_step))
             progress.step, progress.position = step, plan.indices.stop
             recorder.add_step(step, rate, result)
             stop, save_now = self._agreement.after_step(stop_asked(), self._save_is_late())
@@ -48,6 +50,8 @@ class Loop:
             if must_write or recorder.ends_interval(step):
                 is_written = self._write_steps(must_write)
             self.input.after_step(step, plan, is_settled=is_written)
+            if must_write:
+                self.stepper.finish()
             if evaluate:
                 self._evaluate(step)
             if save:

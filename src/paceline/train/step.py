@@ -5,7 +5,7 @@ world, so ragged batches, accumulation and any number of processes give one and 
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from paceline.train.measure.device_clock import MarkedSteps
 from paceline.train.measure.flops import count_flops
 from paceline.train.optimizer import set_rate
 from paceline.train.precision import multiplying_in
+from paceline.train.reduce.exchange import Updating
 from paceline.train.state import TrainState
 from paceline.world import World
 
@@ -64,6 +65,38 @@ def plan_step(task: Task, position: int, world: World) -> StepPlan:
     return StepPlan(indices, indices[first:last], sum(map(task.num_units, indices)))
 
 
+class LateSums:
+    """Losses and statistics of norms that are added up over the world later, many in one message:
+    for kinds of exchange in which a step waits for nobody."""
+
+    _MOST = 16
+
+    def __init__(self, world: World, network: nn.Module) -> None:
+        self._world, self._network = world, network
+        self._sums: list[torch.Tensor] = []
+        self._plans: list[StepPlan] = []
+        self._losses: list[torch.Tensor] = []
+
+    def add(self, sums: torch.Tensor, plan: StepPlan) -> torch.Tensor:
+        """The step's loss, which is known after `add_up`. Statistics of many norms add up to much
+        memory, so that they do not wait for long."""
+        if len(self._sums) == self._MOST:
+            self.add_up()
+        self._sums.append(sums)
+        self._plans.append(plan)
+        self._losses.append(torch.zeros_like(sums[0]))
+        return self._losses[-1]
+
+    def add_up(self) -> None:
+        if self._sums:
+            added = self._world.add_up(torch.stack(self._sums))
+            for sums, plan, loss in zip(added, self._plans, self._losses, strict=True):
+                loss.copy_(sums[0] / plan.num_units)
+                if len(sums) > 1:
+                    absorb_statistics(self._network, sums[1:] / len(plan.indices))
+            self._sums, self._plans, self._losses = [], [], []
+
+
 class Stepper:
     """Holds what every step needs, so that the loop can simply ask for the next one."""
 
@@ -81,7 +114,17 @@ class Stepper:
         self.exchange = state.exchange
         self.watch = self.exchange.watch
         self.marks = self.watch.marks
-        self._own_losses: list[torch.Tensor] = []
+        self._late = LateSums(world, state.network)
+        clip, scaler = recipe.optimizer.clip_norm, state.scaler
+        self.exchange.attach(
+            Updating(
+                state.optimizer,
+                clock,
+                self._move_average,
+                needs_all_gradients=clip is not None or scaler.is_enabled(),
+                is_compiled=recipe.compile,
+            )
+        )
 
     def step(
         self, plan: StepPlan, batches: Sequence[Any], rate: float, want_norm: bool
@@ -92,6 +135,7 @@ class Stepper:
             loss_sum = self.forward_backward(plan, batches)
         self.clock.move(self.watch.waited_seconds(), COMPUTE, NETWORK)
         with self.clock.phase(NETWORK):
+            self.exchange.reduce_gradients()
             loss = self._combine(loss_sum, plan)
             self.marks.mark("reduced")
         with self.clock.phase(OPTIMIZER):
@@ -106,8 +150,8 @@ class Stepper:
         total = torch.zeros((), device=self.world.device)
         for number, (index, batch) in enumerate(zip(plan.mine, batches, strict=True)):
             torch.manual_seed(torch_seed(self.recipe.seed, index))
-            with self.exchange.paused() if number < last else nullcontext():
-                with self._precision():
+            with self.exchange.micro_batch(is_last=number == last):
+                with self.exchange.forward(), self._precision():
                     loss_sum = self.task.loss(model, batch)
                 # DDP divides by the size of the world; this takes it back.
                 scaled = loss_sum * (self.world.size / plan.num_units)
@@ -122,11 +166,12 @@ class Stepper:
         """The step's mean loss and the running averages of batch norm, in one small all-reduce;
         this process's share of them where it makes its steps alone."""
         network = self.state.network
-        if not self.exchange.is_synchronous:
-            absorb_statistics(network, take_statistics(network) / len(plan.mine))
-            self._own_losses.append(loss_sum / plan.num_units)
-            return self._own_losses[-1]
         sums = torch.cat([loss_sum.view(1), take_statistics(network).to(loss_sum.dtype)])
+        if not self.exchange.is_synchronous:
+            absorb_statistics(network, sums[1:] / len(plan.mine))
+            sums = sums[:1]
+        if self.exchange.runs_ahead:
+            return self._late.add(sums, plan)
         self.world.add_up(sums)
         absorb_statistics(network, sums[1:] / len(plan.indices))
         return sums[0] / plan.num_units
@@ -134,6 +179,8 @@ class Stepper:
     def _update(self, rate: float, want_norm: bool) -> torch.Tensor | None:
         state, clip = self.state, self.recipe.optimizer.clip_norm
         set_rate(state.optimizer, rate)
+        if self.exchange.updates_late:
+            return self.exchange.update_late(want_norm)
         norm = None
         if clip is not None or want_norm:
             state.scaler.unscale_(state.optimizer)
@@ -144,15 +191,23 @@ class Stepper:
         return norm
 
     def _agree_on_weights(self) -> None:
-        step, average = self.state.progress.step + 1, self.state.average
+        step = self.state.progress.step + 1
         if not self.exchange.is_synchronous:
             self.marks.mark("updated")
             with self.clock.more_of(NETWORK):
                 self.exchange.after_update(step, step == self.recipe.steps)
                 self.marks.mark("agreed")
-        if average is not None:
+        if not self.exchange.updates_late:
+            self._move_average()
+
+    def _move_average(self) -> None:
+        if self.state.average is not None:
             with self.clock.more_of(OPTIMIZER):
-                average.update_parameters(self.exchange.agreed)
+                self.state.average.update_parameters(self.exchange.agreed)
+
+    def finish(self) -> None:
+        """Before weights are looked at: all steps so far are done completely."""
+        self.exchange.finish()
 
     def rehearse(self, plan: StepPlan, batches: Sequence[Any]) -> None:
         """One backward whose gradients are thrown away. DDP lays out its buckets anew after the
@@ -180,21 +235,14 @@ class Stepper:
         return counted / self.task.num_units(plan.mine[0]) if counted else None
 
     def take_measures(self) -> Measures:
-        self._add_up_losses()
+        with self.clock.more_of(NETWORK):
+            self._late.add_up()
+            self.exchange.agree()
         return Measures(
             reduced_bytes=self.watch.take_reduced_bytes(),
             loss_scale=self._loss_scale(),
             steps=self.marks.take_steps(),
         )
-
-    def _add_up_losses(self) -> None:
-        """Of steps that processes made alone: asking all only now costs one message for many."""
-        if self._own_losses:
-            with self.clock.more_of(NETWORK):
-                sums = self.world.add_up(torch.stack(self._own_losses))
-            for loss, summed in zip(self._own_losses, sums, strict=True):
-                loss.copy_(summed)
-            self._own_losses = []
 
     def _loss_scale(self) -> torch.Tensor | None:
         scaler = self.state.scaler

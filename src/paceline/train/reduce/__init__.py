@@ -13,7 +13,10 @@ from paceline.settings import ReduceSettings
 from paceline.train.reduce.exchange import Exchange, Tensors
 from paceline.train.reduce.gradients import SENDERS, GradientExchange
 from paceline.train.reduce.outer import OuterExchange, OuterPlan
+from paceline.train.reduce.overlap import OverlapExchange
 from paceline.world import World
+
+_OVERLAP_BUCKET_MB = 4
 
 __all__ = ["Exchange", "Tensors", "build_exchange"]
 
@@ -22,6 +25,9 @@ def build_exchange(settings: ReduceSettings, network: nn.Module, world: World) -
     """One process alone exchanges nothing, whatever the recipe says."""
     if world.size == 1:
         return Exchange(network, world)
+    if settings.kind == "overlap":
+        bucket_mb = settings.bucket_mb or _OVERLAP_BUCKET_MB
+        return OverlapExchange(network, world, int(bucket_mb * 2**20))
     if settings.kind in ("local", "diloco"):
         return OuterExchange(network, world, outer_plan(settings))
     return GradientExchange(network, world, settings, SENDERS[settings.kind])

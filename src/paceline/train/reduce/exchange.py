@@ -1,11 +1,14 @@
 """What the loop asks of every kind of exchange. As it stands, that of one process: nothing."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
+from paceline.record.phases import PhaseClock
 from paceline.train.measure.device_clock import DeviceMarks
 from paceline.train.reduce.watch import ReductionWatch
 from paceline.world import World
@@ -13,11 +16,27 @@ from paceline.world import World
 Tensors = dict[str, torch.Tensor]
 
 
+@dataclass(frozen=True)
+class Updating:
+    """What makes new weights of gradients."""
+
+    optimizer: torch.optim.Optimizer
+    clock: PhaseClock
+    after: Callable[[], None]
+    """To be called when all weights of a step are updated."""
+    needs_all_gradients: bool
+    """Before the first weight can be updated."""
+    is_compiled: bool
+
+
 class Exchange:
     """Kinds override what they do otherwise."""
 
     is_synchronous: ClassVar[bool] = True
     """Whether all processes have the same weights after every step."""
+    runs_ahead: ClassVar[bool] = False
+    """Whether a step may end before what it sends has arrived, so that nothing else should wait
+    for the other processes either."""
     has_own_state: ClassVar[bool] = False
     """Whether something of it differs between processes, so that each must save its own."""
 
@@ -43,12 +62,40 @@ class Exchange:
         """All processes have the network's weights as they are now: agree on them."""
         return
 
-    def paused(self) -> AbstractContextManager[Any]:
-        """Around every micro-batch of a step but the last: keep gradients at home."""
+    def attach(self, updating: Updating) -> None:
+        """What updates the weights, for kinds that have it done when they see fit."""
+        return
+
+    def micro_batch(self, is_last: bool) -> AbstractContextManager[Any]:
+        """Around forward and backward; gradients are exchanged beside the last of a step's."""
+        return nullcontext()
+
+    def forward(self) -> AbstractContextManager[Any]:
+        """Around the forward pass of every micro-batch."""
         return nullcontext()
 
     def lay_out(self) -> None:
         """After the first backward of an attempt, whose gradients are thrown away."""
+        return
+
+    def reduce_gradients(self) -> None:
+        """After the backward passes of a step."""
+        return
+
+    @property
+    def updates_late(self) -> bool:
+        """Whether it has the optimizer update weights itself, after `update_late`."""
+        return False
+
+    def update_late(self, wants_norm: bool) -> torch.Tensor | None:
+        return None
+
+    def finish(self) -> None:
+        """All steps so far are done completely after this."""
+        return
+
+    def agree(self) -> None:
+        """On how to go on; called in all processes after the same steps."""
         return
 
     def after_update(self, _step: int, _is_last: bool) -> None:

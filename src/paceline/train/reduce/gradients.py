@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from paceline.world import World
 
 Sent = torch.futures.Future[torch.Tensor]
 _FP32_BYTES = 4
+_DDPS_BUCKET_MB = 25
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,9 @@ class GradientExchange(Exchange):
     def model(self) -> nn.Module:
         return self._model
 
-    def paused(self) -> AbstractContextManager[Any]:
-        paused: AbstractContextManager[Any] = self._model.no_sync()
-        return paused
+    def micro_batch(self, is_last: bool) -> AbstractContextManager[Any]:
+        kept_at_home: AbstractContextManager[Any] = self._model.no_sync()
+        return nullcontext() if is_last else kept_at_home
 
     def lay_out(self) -> None:
         """What DDP does in the forward pass after the first backward: agree with the others on a
@@ -63,9 +64,8 @@ class GradientExchange(Exchange):
 
 def bucket_options(settings: ReduceSettings) -> dict[str, Any]:
     """DDP's own for its own sizes, whatever they are called in this release of torch."""
-    usual = ReduceSettings()
-    first, rest = settings.first_bucket_mb, settings.bucket_mb
-    if (first, rest) == (usual.first_bucket_mb, usual.bucket_mb):
+    first, rest = settings.first_bucket_mb, settings.bucket_mb or _DDPS_BUCKET_MB
+    if (first, rest) == (ReduceSettings().first_bucket_mb, _DDPS_BUCKET_MB):
         return {}
     if "bucket_cap_mb_list" in inspect.signature(DistributedDataParallel.__init__).parameters:
         return {"bucket_cap_mb_list": [min(first, rest), rest]}

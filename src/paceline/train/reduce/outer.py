@@ -79,6 +79,7 @@ class InFlight:
 
 class OuterExchange(Exchange):
     is_synchronous = False
+    runs_ahead = True
     has_own_state = True
 
     def __init__(self, network: nn.Module, world: World, plan: OuterPlan) -> None:
