@@ -132,7 +132,7 @@ def timing_of(run: Path) -> Timing:
 def _seconds_of(run: Path, rank: int) -> float:
     events = read_events(RunDirectory(run).rank_events(rank))
     lines = [e for e in events if e["kind"] == "steps" and e["step"] > 2 * SETTLING_STEPS]
-    seconds = [second for line in lines for second in line["step_seconds"]]
+    seconds: list[float] = [second for line in lines for second in line["step_seconds"]]
     return statistics.mean(seconds)
 
 

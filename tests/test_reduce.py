@@ -60,8 +60,8 @@ def test_sending_in_the_order_of_need_changes_no_bit(
     settings = [
         *more,
         "reduce.bucket_mb=0.05",
-        "evaluate.every_steps=3",
-        "checkpoint.every_steps=2",
+        "log.every_steps=3",
+        "evaluate.every_steps=6",
     ]
     train(paceline, "runs/plain", *settings)
     train(paceline, "runs/overlap", *settings, "reduce=overlap")

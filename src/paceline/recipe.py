@@ -19,7 +19,7 @@ from paceline.units import count_of
 
 def shipped() -> dict[str, Path]:
     folder = Path(str(resources.files("paceline") / "recipes"))
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"), key=lambda path: path.stem)}
 
 
 def load(name_or_path: str, overrides: list[str] | None = None) -> Recipe:

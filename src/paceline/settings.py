@@ -150,7 +150,10 @@ class GuardSettings(Section):
         600.0, "longest wait for another process before the run is given up", gt=0
     )
     hang_seconds: float = setting(
-        25.0, "on many hosts: how long a host or a process may give no sign of life", ge=3
+        25.0,
+        "how long a host or a process may give no sign of life before it is named; on many hosts "
+        "it is ended then",
+        ge=3,
     )
     join_seconds: float = setting(
         60.0,

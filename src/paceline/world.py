@@ -100,9 +100,12 @@ class World:
     def wrap(self, model: nn.Module, **options: Any) -> DistributedDataParallel:
         """The model with gradients averaged over the world, which must have several processes."""
         ids = [self.device.index] if self.device.type == "cuda" else None
-        return DistributedDataParallel(
+        wrapped = DistributedDataParallel(
             model, device_ids=ids, gradient_as_bucket_view=True, **_KEEP_BUFFERS, **options
         )
+        if ids is not None:  # DDP waits for the device in every step whose times it looks at
+            wrapped._set_ddp_runtime_logging_sample_rate(_NEVER)  # type: ignore[no-untyped-call]
+        return wrapped
 
     def leave(self) -> None:
         if self.size > 1 and dist.is_initialized():
@@ -122,6 +125,7 @@ class LargestOf:
         return [int(value) for value in self.values.tolist()]
 
 
+_NEVER = 2**30
 BY_HAND = WorkerOrder()
 
 

@@ -31,9 +31,7 @@ def make_clients() -> Clients:
         import boto3  # noqa: PLC0415  (an extra, wanted by these verbs alone)
         from botocore.config import Config  # noqa: PLC0415
     except ImportError as error:
-        raise UserError(
-            "asking AWS needs its library, boto3", "pip install 'paceline[cloud]'"
-        ) from error
+        raise UserError("asking AWS needs its library, boto3", "pip install boto3") from error
     session = boto3.Session()
     settings = Config(connect_timeout=5, read_timeout=20, retries={"max_attempts": 2})
     return lambda service, region: session.client(service, region_name=region, config=settings)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from paceline.errors import UserError
+from paceline.pace.exchange import Size
 from paceline.pace.job import Figure, Job, Link
-from paceline.pace.model import Size
 from paceline.pace.predict import Prediction, most_useful_hosts, predict
 from paceline.pace.remedies import Remedy, remedies
 from paceline.plan.catalogue import Instance, find_instance, link_of_type, moved_to
@@ -15,9 +15,8 @@ from paceline.report import foreign
 from paceline.report.facts.facts import Facts, Options
 from paceline.report.facts.network import link_of
 from paceline.report.own.run import read_run
-from paceline.report.remedies.job import calibrated, job_of
+from paceline.report.remedies.job import LAN_LATENCY, calibrated, job_of
 
-_LAN_LATENCY: Final = Figure(50e-6, 0.5, "usual on Ethernet")
 _GIVEN_SPREAD: Final = 0.03
 
 
@@ -105,14 +104,14 @@ def _link(
 ) -> Link:
     if question.bits_per_second:
         speed = Figure(question.bits_per_second, _GIVEN_SPREAD, "given with --network")
-        return Link(speed, _LAN_LATENCY)
+        return Link(speed, LAN_LATENCY)
     if instance is not None and instance.baseline_bits_per_second:
         return link_of_type(instance)
     told = link_of(facts)
     if told:
-        return Link(Figure(told, _GIVEN_SPREAD, f"the hosts of {facts.run}"), _LAN_LATENCY)
+        return Link(Figure(told, _GIVEN_SPREAD, f"the hosts of {facts.run}"), LAN_LATENCY)
     if all(size.hosts == 1 for size in sizes):
-        return Link(Figure(1e9, 0.0, "not needed"), _LAN_LATENCY)
+        return Link(Figure(1e9, 0.0, "not needed"), LAN_LATENCY)
     raise UserError(
         f"{facts.run} does not tell how fast a link between hosts would be",
         "give it: --network 1Gbit, or --type for a machine to rent; "

@@ -37,6 +37,8 @@ how often the run was started. Of a rank:
   `copy_seconds`; a thread then wrote for `write_seconds`, until `until_step` was being done.
 - `input`: how many threads read ahead (`loader_workers`) and why; `units_per_second_loader` and
   `units_per_second_model` are what they give and what the model could take, over the world.
+- `gradients`: `ready_bytes` of gradients, and for each the share of a pass (forward and backward)
+  after which it could be sent (`ready_shares`); the first rank, on a processor, once an attempt.
 - `start`: what a fine-tuning began with. `note`: what is worth knowing at `step`. `warning`: with
   `failed_save`, a checkpoint that could not be written.
 - `end`: the attempt left the loop; `reason` says why.
@@ -190,6 +192,9 @@ FIELDS: dict[str, Type] = {
     "gradient_norm": "measure",
     "loss_scale": "measure",
     "slowest_step": "slow step",
+    # gradients
+    "ready_bytes": "numbers",
+    "ready_shares": "numbers",
     # score
     "split": "text",
     "scores": "scores",

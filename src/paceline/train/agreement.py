@@ -3,6 +3,9 @@
 Asking all of them takes a message around the world, which every host waits for. So they ask after
 every step only where steps are long; otherwise about as often as a person would notice. The next
 time is part of what is agreed on: every process counts the same steps to it.
+
+A host queues the first steps of a device in no time, whatever the device takes for them. So the
+steps between at most double: by then the host has had to wait for it.
 """
 
 import time
@@ -40,7 +43,8 @@ class Agreement:
         if answer is None:
             return False, False
         is_stop, is_save, slowest = answer
-        self._steps_between = steps_between(slowest / 1e6, _EVERY_SECONDS[self._waits])
+        wanted = steps_between(slowest / 1e6, _EVERY_SECONDS[self._waits])
+        self._steps_between = min(wanted, 2 * self._steps_between)
         return bool(is_stop), bool(is_save)
 
     def _ask(self, wants: list[int]) -> list[int] | None:

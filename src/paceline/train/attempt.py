@@ -106,8 +106,12 @@ class Attempt:
             facts_of_all = {**about, **ran, **self.arithmetic.facts()}
             environment.write(self.run, facts_of_all, order.hosts)
             self.task.keep(self.run.path)
-            if self.kernels.warning:
-                self.warn(self.kernels.warning)
+            for problem in (
+                self.kernels.warning,
+                environment.unused_devices(self.recipe, self.world),
+            ):
+                if problem:
+                    self.warn(problem)
             if practice.asked():
                 self.warn(f"slowed down on purpose: {practice.VARIABLE}={practice.asked()}")
         self.recorder.open_board(self.state.progress.step)

@@ -41,6 +41,9 @@ class Loop:
             result = self.stepper.step(plan, batches, rate, recorder.ends_interval(of_step))
             progress.step, progress.position = step, plan.indices.stop
             recorder.add_step(step, rate, result)
+            if ready := self.stepper.readiness.take():
+                sizes, shares = zip(*ready, strict=True)
+                recorder.note("gradients", step=step, ready_bytes=sizes, ready_shares=shares)
             stop, save_now = self._agreement.after_step(stop_asked(), self._save_is_late())
             ends = stop or step == self.recipe.steps
             evaluate = self._evaluation_is_due(step)
@@ -104,7 +107,8 @@ class Loop:
             problem = watch_loss(self.state.progress, loss, factor)
             if problem:
                 self.recorder.note("warning", step=step, text=problem)
-                raise lost(problem, step, rate, self._last_good())
+                precision = self.stepper.arithmetic.precision
+                raise lost(problem, step, rate, precision, self._last_good())
 
     def _last_good(self) -> str | None:
         if self.saver is not None:

@@ -5,7 +5,7 @@ world, so ragged batches, accumulation and any number of processes give one and 
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,13 +14,14 @@ from torch import nn
 
 from paceline.data.order import torch_seed
 from paceline.machine.arithmetic import Arithmetic
-from paceline.models.norm import absorb_statistics, take_statistics
+from paceline.models.norm import StepStatistics
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE, NETWORK, OPTIMIZER
 from paceline.settings import Recipe
 from paceline.tasks.contract import Task
 from paceline.train.measure.device_clock import MarkedSteps
 from paceline.train.measure.flops import count_flops
+from paceline.train.measure.readiness import Readiness, can_watch
 from paceline.train.optimizer import set_rate
 from paceline.train.precision import multiplying_in
 from paceline.train.reduce.exchange import Updating
@@ -71,8 +72,8 @@ class LateSums:
 
     _MOST = 16
 
-    def __init__(self, world: World, network: nn.Module) -> None:
-        self._world, self._network = world, network
+    def __init__(self, world: World, statistics: StepStatistics) -> None:
+        self._world, self._statistics = world, statistics
         self._sums: list[torch.Tensor] = []
         self._plans: list[StepPlan] = []
         self._losses: list[torch.Tensor] = []
@@ -93,7 +94,7 @@ class LateSums:
             for sums, plan, loss in zip(added, self._plans, self._losses, strict=True):
                 loss.copy_(sums[0] / plan.num_units)
                 if len(sums) > 1:
-                    absorb_statistics(self._network, sums[1:] / len(plan.indices))
+                    self._statistics.absorb(sums[1:] / len(plan.indices))
             self._sums, self._plans, self._losses = [], [], []
 
 
@@ -114,7 +115,12 @@ class Stepper:
         self.exchange = state.exchange
         self.watch = self.exchange.watch
         self.marks = self.watch.marks
-        self._late = LateSums(world, state.network)
+        # A compiler joins small operations itself, and cannot look through views of one buffer.
+        side_by_side = world.device.type != "cpu" and not recipe.compile
+        self.statistics = StepStatistics(state.network, side_by_side)
+        is_watched = world.is_first and can_watch(world.device, recipe.compile)
+        self.readiness = Readiness(state.network, is_watched)
+        self._late = LateSums(world, self.statistics)
         clip, scaler = recipe.optimizer.clip_norm, state.scaler
         self.exchange.attach(
             Updating(
@@ -150,12 +156,17 @@ class Stepper:
         total = torch.zeros((), device=self.world.device)
         for number, (index, batch) in enumerate(zip(plan.mine, batches, strict=True)):
             torch.manual_seed(torch_seed(self.recipe.seed, index))
-            with self.exchange.micro_batch(is_last=number == last):
+            is_last = number == last
+            with (
+                self.exchange.micro_batch(is_last),
+                self.readiness.watching() if is_last else nullcontext(),
+            ):
                 with self.exchange.forward(), self._precision():
                     loss_sum = self.task.loss(model, batch)
                 # DDP divides by the size of the world; this takes it back.
                 scaled = loss_sum * (self.world.size / plan.num_units)
                 torch.autograd.backward(self.state.scaler.scale(scaled))
+            self.statistics.end_micro_batch()
             total += loss_sum.detach()
         return total
 
@@ -165,15 +176,16 @@ class Stepper:
     def _combine(self, loss_sum: torch.Tensor, plan: StepPlan) -> torch.Tensor:
         """The step's mean loss and the running averages of batch norm, in one small all-reduce;
         this process's share of them where it makes its steps alone."""
-        network = self.state.network
-        sums = torch.cat([loss_sum.view(1), take_statistics(network).to(loss_sum.dtype)])
+        sums = torch.cat([loss_sum.view(1), self.statistics.take().to(loss_sum.dtype)])
         if not self.exchange.is_synchronous:
-            absorb_statistics(network, sums[1:] / len(plan.mine))
+            self.statistics.absorb(sums[1:] / len(plan.mine))
             sums = sums[:1]
-        if self.exchange.runs_ahead:
+        # A moving average of the weights also averages what norms have seen, step by step.
+        is_needed_now = len(sums) > 1 and self.state.average is not None
+        if self.exchange.runs_ahead and not is_needed_now:
             return self._late.add(sums, plan)
         self.world.add_up(sums)
-        absorb_statistics(network, sums[1:] / len(plan.indices))
+        self.statistics.absorb(sums[1:] / len(plan.indices))
         return sums[0] / plan.num_units
 
     def _update(self, rate: float, want_norm: bool) -> torch.Tensor | None:
@@ -218,7 +230,7 @@ class Stepper:
         self._forget()
 
     def _forget(self) -> None:
-        take_statistics(self.state.network)
+        self.statistics.take()
         self.state.optimizer.zero_grad(set_to_none=True)
 
     def flops_per_unit(self, plan: StepPlan, batch: Any) -> float | None:

@@ -1,11 +1,11 @@
 """Verbs that write job files for batch systems and for engines that create machines."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paceline.arguments import Parser, Verbs, confirm, count, say
+from paceline.arguments import Parser, Verbs, count, say
+from paceline.cli.machines.slurm import add_slurm, hand_in, launch_slurm, write_new
 from paceline.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def add_launch(verbs: Verbs) -> None:
     for kind, text in _KINDS.items():
         parser = kinds.add_parser(kind, help=text, description=_ABOUT)
         _add_common(parser)
-        _add_slurm(parser) if kind == "slurm" else _add_machines(parser, kind)
+        add_slurm(parser) if kind == "slurm" else _add_machines(parser, kind)
     _add_import(kinds)
 
 
@@ -47,17 +47,6 @@ def _add_common(parser: Parser) -> None:
     parser.add_argument("--to", type=Path, metavar="FILE", help="write here (default: print)")
     parser.add_argument("--submit", action="store_true", help="show, ask, and hand it in")
     parser.set_defaults(call=launch_job)
-
-
-def _add_slurm(parser: Parser) -> None:
-    parser.add_argument("--time", default="24:00:00", help="limit of one go (default: 24:00:00)")
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="another option of sbatch, like partition=gpu",
-    )
 
 
 def _add_machines(parser: Parser, kind: str) -> None:
@@ -108,7 +97,7 @@ def launch_job(arguments: argparse.Namespace) -> int:
             f"paceline launch {arguments.kind} RECIPE, or ... -- train.py --its --options",
         )
     if arguments.kind == "slurm":
-        return _launch_slurm(arguments, script)
+        return launch_slurm(arguments, script)
     request = _request(arguments, script)
     return _deliver(arguments, _write(arguments, request), request)
 
@@ -125,7 +114,7 @@ def _print_or_write(path: Path | None, text: str) -> int:
     if path is None:
         print(text, end="")
         return 0
-    _write_new(path, text)
+    write_new(path, text)
     say(f"wrote {path}; its first lines say how to hand it in and how to give machines back")
     return 0
 
@@ -226,81 +215,17 @@ def _recipe_words(
 
 
 def _deliver(arguments: argparse.Namespace, text: str, request: "Request") -> int:
-    from paceline.jobfiles.submit import engine_of, submit
-
-    engine = engine_of(arguments.kind, request) if arguments.submit else None
-    if engine is None:
+    if not arguments.submit:
         return _print_or_write(arguments.to, text)
     path = arguments.to or Path(f"{request.name}.{_ending(arguments.kind)}")
-    _write_new(path, text)
-    print(text, end="", flush=True)
-    instead = "hand the file in with the command in its first lines"
-    return submit(engine, path, lambda question: confirm(question, instead), say)
+    return hand_in(arguments.kind, request, path, text)
 
 
 def _ending(kind: str) -> str:
-    return {"dstack": "dstack.yml", "slurm": "sh"}.get(kind, f"{kind}.yaml")
-
-
-def _write_new(path: Path, text: str) -> None:
-    """A file that holds something else is the user's and stays."""
-    if path.exists() and path.read_text(encoding="utf-8", errors="replace") != text:
-        raise UserError(f"{path} exists and holds something else", "--to FILE names another")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    return "dstack.yml" if kind == "dstack" else f"{kind}.yaml"
 
 
 def import_job(arguments: argparse.Namespace) -> int:
     from paceline.jobfiles.ai_platform import import_config
 
     return _print_or_write(arguments.to, import_config(arguments.file, arguments.image, say))
-
-
-def _launch_slurm(arguments: argparse.Namespace, script: list[str]) -> int:
-    from paceline import recipe
-    from paceline.cli.words import understand
-    from paceline.jobfiles.request import Request, job_name
-    from paceline.launch.batch.slurm import SlurmJob, ask_slurm, batch_script, find_gpus_per_node
-
-    if script:
-        raise UserError(
-            "for Slurm, Paceline writes scripts for recipes only",
-            "in your own batch script: srun paceline run train.py ...",
-        )
-    procs = arguments.procs or 1
-    world = arguments.nodes * procs
-    settings = understand(arguments.recipe, arguments.settings, lambda _: world, say)
-    loaded = recipe.load(arguments.recipe, settings)
-    path = arguments.run or Path("runs") / Path(arguments.recipe).stem
-    job = SlurmJob(
-        [arguments.recipe, *settings],
-        str(path.absolute()),
-        arguments.nodes,
-        procs,
-        arguments.time,
-        arguments.option,
-        _own_command(),
-        find_gpus_per_node(arguments.option),
-    )
-    text = batch_script(job, loaded)
-    if arguments.submit:
-        path.mkdir(parents=True, exist_ok=True)
-        name = job_name(Path(arguments.recipe).stem)
-        return _deliver(arguments, text, Request(name, (), str(path.absolute())))
-    if arguments.to is None:
-        print(text, end="")
-        return 0
-    arguments.to.write_text(text, encoding="utf-8")
-    arguments.to.chmod(0o755)
-    path.mkdir(parents=True, exist_ok=True)
-    if said := ask_slurm(arguments.to):
-        say(said)
-    say(f"wrote {arguments.to}; hand it in with: sbatch {arguments.to}")
-    return 0
-
-
-def _own_command() -> tuple[str, ...]:
-    program = Path(sys.argv[0])
-    if program.name == "__main__.py":  # started as `python -m paceline.cli`
-        return sys.executable, "-m", "paceline.cli"
-    return (str(program.absolute()),)

@@ -332,6 +332,8 @@ class World:
     gradient_bytes: float | None = None
     """That each process gives to the all-reduce of a step."""
     gradient_parts: str = ""
+    gradients_ready: tuple[tuple[float, float], ...] = ()
+    """Bytes, and the share of a pass (forward and backward) after which they could be sent."""
     gradient_how: str = ""
 
 

@@ -1,6 +1,6 @@
 """The verdict: what held the steps up, from seconds per step and nothing else. Pure judgement.
 
-A bottleneck is what would save at least a quarter of the time if it were infinitely fast. Shares
+A bottleneck is what would save at least a quarter of the time if it took no time. Shares
 are of the loop: input, compute, network, optimizer, checkpoint and what was not explained.
 Evaluations and start-up are not held against a step.
 """

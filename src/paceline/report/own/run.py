@@ -90,7 +90,7 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         attempts=story.attempts,
         num_steps=int(long.kept.total("num_steps")),
         num_units=long.kept.total("num_units"),
-        step_times=_step_times(records[0], long, begin),
+        step_times=_step_times(records[0], long, begin, run.is_observed),
         rows=long.kept,
         world=world,
         learning=_learning(run, story, long.kept, begin),
@@ -129,8 +129,11 @@ def _warnings(
     return [*warnings_of(launcher, records, long, begin), *of_arithmetic]
 
 
-def _step_times(first: RankRecord, long: LongStory, begin: dict[str, Any]) -> StepTimes | None:
-    by_device = "compute_capability" in begin  # version 0.1.0 timed the host there too
+def _step_times(
+    first: RankRecord, long: LongStory, begin: dict[str, Any], is_observed: bool
+) -> StepTimes | None:
+    # Version 0.1.0 timed the host there too, and so it is with scripts.
+    by_device = "compute_capability" in begin and not is_observed
     return step_times(long.kept, _slowest_events(first, long), is_by_device=by_device)
 
 
@@ -155,7 +158,17 @@ def _world(
         own_cpu_share=own_cpu_share(records, environment),
         peak_flops=_sum_of_known([record.facts.get("peak_flops") for record in records]),
         gradient_bytes=_reduced_per_step(long.kept, begin),
+        gradients_ready=_gradients_ready(long.story),
     )
+
+
+def _gradients_ready(story: Story) -> tuple[tuple[float, float], ...]:
+    told = story.of_kind("gradients")
+    if not told:
+        return ()
+    sizes, shares = told[-1].get("ready_bytes") or [], told[-1].get("ready_shares") or []
+    is_likely = len(sizes) == len(shares) and all(0 <= share <= 1 for share in shares)
+    return tuple(zip(sizes, shares, strict=True)) if is_likely and sum(sizes) > 0 else ()
 
 
 def _reduced_per_step(rows: StepColumns, begin: dict[str, Any]) -> float | None:
