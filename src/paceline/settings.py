@@ -192,17 +192,19 @@ class InputSettings(Section):
     )
 
 
+ReduceKind = Literal["plain", "overlap", "fp16", "bf16", "powersgd", "topk", "local", "diloco"]
 _USUAL_EVERY = {"local": 8, "diloco": 32}
 
 
 class ReduceSettings(Section):
-    kind: Literal["plain", "overlap", "fp16", "bf16", "local", "diloco"] = setting(
+    kind: ReduceKind = setting(
         "plain",
         "how processes come to the same weights. plain: all gradients in fp32 (DDP); overlap: the "
         "same, in the order of need, beside the update and the next forward pass; fp16, bf16: "
-        "in 16 bits on the wire, so with fewer digits; local: each process makes its steps alone, "
-        "and weights are averaged now and then; diloco: like local, with momentum in what is "
-        "averaged, and in parts that are sent while training goes on",
+        "in 16 bits on the wire, so with fewer digits; powersgd: matrices as two thin ones; topk: "
+        "the largest only (both remember what they did not send); local: each process makes its "
+        "steps alone, and weights are averaged now and then; diloco: like local, with momentum in "
+        "what is averaged, and in parts that are sent while training goes on",
         fixed=True,
     )
     accumulate: int = setting(
@@ -211,6 +213,8 @@ class ReduceSettings(Section):
         "is this many times `batch`",
         gt=0,
     )
+    rank: int = setting(4, "powersgd: columns of the thin matrices", gt=0, fixed=True)
+    share: float = setting(0.01, "topk: of the gradients, that is sent", gt=0, le=0.5, fixed=True)
     parts: int = setting(
         4, "diloco: parts of the model, sent one after the other", gt=0, fixed=True
     )

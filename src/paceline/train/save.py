@@ -44,7 +44,7 @@ _STORAGE_SECONDS = 120.0
 _WITHOUT_OWN_STATES = (
     "the checkpoint does not have the own state of every process of this world (it was saved by "
     "another number of processes, or a host lost it), so training goes on from the weights that "
-    "all had agreed on; what single processes had learned since is lost"
+    "all had agreed on; what single processes had not exchanged yet is lost"
 )
 _AWAY = (errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.ETIMEDOUT, errno.ENODEV)
 

@@ -66,7 +66,7 @@ def build_state(
         network.compile()  # in place, so that the weights keep their names
     return TrainState(
         network=network,
-        exchange=build_exchange(recipe.reduce, network, world),
+        exchange=build_exchange(recipe, network, world),
         optimizer=build_optimizer(recipe.optimizer, network),
         scaler=torch.amp.GradScaler(world.device.type, enabled=arithmetic.needs_scaler),
         average=average,

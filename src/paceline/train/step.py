@@ -125,6 +125,7 @@ class Stepper:
         self.exchange.attach(
             Updating(
                 state.optimizer,
+                scaler,
                 clock,
                 self._move_average,
                 needs_all_gradients=clip is not None or scaler.is_enabled(),

@@ -21,6 +21,7 @@ class Updating:
     """What makes new weights of gradients."""
 
     optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
     clock: PhaseClock
     after: Callable[[], None]
     """To be called when all weights of a step are updated."""
@@ -117,3 +118,16 @@ class Exchange:
     def load_own(self, _own: Tensors, _shared: Tensors) -> None:
         """From a checkpoint of a world of the same size: to go on exactly."""
         return
+
+
+def laid_out_like(weight: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """In its memory format, which fused updates rely on."""
+    if value.stride() == weight.stride():
+        return value
+    return torch.empty_like(weight, dtype=value.dtype).copy_(value)
+
+
+def send_first_weights(network: nn.Module, world: World) -> None:
+    """All processes begin with those of the first one; DDP does this by itself."""
+    for tensor in network.state_dict().values():
+        world.send_tensor(tensor)

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from paceline.train.reduce.exchange import Exchange, Tensors
+from paceline.train.reduce.exchange import Exchange, Tensors, send_first_weights
 from paceline.world import World
 
 
@@ -95,8 +95,7 @@ class OuterExchange(Exchange):
         return self._agreed
 
     def begin(self) -> None:
-        for tensor in self.network.state_dict().values():
-            self.world.send_tensor(tensor)
+        send_first_weights(self.network, self.world)
         self.adopt()
 
     def adopt(self) -> None:

@@ -16,7 +16,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from paceline.record.schema import NETWORK, OPTIMIZER
-from paceline.train.reduce.exchange import Exchange, Updating
+from paceline.train.reduce.exchange import Exchange, Updating, send_first_weights
 from paceline.world import World
 
 _MORE_IN_BACKWARD = 2
@@ -92,8 +92,7 @@ class OverlapExchange(Exchange):
             )
 
     def begin(self) -> None:
-        for tensor in self.network.state_dict().values():
-            self.world.send_tensor(tensor)
+        send_first_weights(self.network, self.world)
 
     def attach(self, updating: Updating) -> None:
         self._updating = updating
