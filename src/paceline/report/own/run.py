@@ -45,6 +45,7 @@ from paceline.report.own.observed import (
 from paceline.report.own.oddities import warnings_of
 from paceline.report.own.rate import recorded_rate
 from paceline.report.own.step_times import step_times
+from paceline.report.prices import find_price
 
 _BYTES_OF_OTHER_RANKS = 8 << 20
 """Read of the files of all ranks but the first, in all; what is more is read in windows."""
@@ -82,7 +83,7 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         loader_workers=_loader_workers(story, begin),
         loader_note=_loader_note(story),
         warnings=[*_warnings(launcher, records, long, begin), *damages],
-        options=options or Options(),
+        options=_with_known_price(options or Options(), environment),
         wall_seconds=story.wall_seconds,
         wall_how=_HOW_WALL_TIME,
         booked=booked_by_purpose(story.phases),
@@ -102,6 +103,17 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         verdict=judge(times, int(long.kept.total("num_steps"))),
     )
     return checked(_as_observed(run, facts, long, records))
+
+
+def _with_known_price(options: Options, environment: dict[str, Any]) -> Options:
+    """What `paceline cloud` has learned of such machines, where neither user nor hosts file say."""
+    hosts = [h for h in environment.get("hosts") or [] if h.get("price_per_hour") is not None]
+    machine = environment.get("machine_type")
+    price = find_price(machine)
+    if machine is None or price is None or hosts or options.price_per_hour is not None:
+        return options
+    source = f"{machine.removesuffix(' spot')} {price.in_words()}"
+    return replace(options, price_per_hour=price.per_hour, price_source=source)
 
 
 def _as_observed(
