@@ -52,6 +52,7 @@ def test_so_many_trainers_and_one_server_are_the_default() -> None:
         ([], "chief=1,worker=many", "'worker=many'", "chief=1,worker=3,server=2"),
         (["strategy.chief_trains=false"], "chief=1,server=1", "nobody would train", "worker=1"),
         ([], "chief=1,worker=4,server=1", "4 micro-batches, too few for 5", "batch.micro"),
+        (["reduce=powersgd"], "chief,worker,server", "a way of all-reduce", "fp16"),
         (["strategy.backup=2"], "chief,worker,server", "strategy.backup is 2", "at most 1"),
         (
             ["batch.global=null", "batch.per_device=64", "batch.micro=32"],

@@ -14,6 +14,8 @@ CHIEF, WORKER, SERVER = "chief", "worker", "server"
 _WORDS = {CHIEF: CHIEF, "master": CHIEF, WORKER: WORKER, SERVER: SERVER, "ps": SERVER}
 """With what TensorFlow's cluster descriptions call them."""
 _ORDER = (CHIEF, WORKER, SERVER)
+WIRE_TYPES = {"plain": "float32", "fp16": "float16", "bf16": "bfloat16"}
+"""In what gradients and weights travel, by the setting `reduce`."""
 _FORM = "write --roles chief=1,worker=3,server=2 (chief+server=1 is one process that is both)"
 
 
@@ -130,8 +132,18 @@ def make_roles(recipe: Recipe, members: Sequence[str]) -> Roles:
             "nobody would train: there is no worker, and strategy.chief_trains is false",
             "add worker=1, or leave strategy.chief_trains out",
         )
+    _refuse_reduction(recipe)
     _refuse_batch(recipe, len(roles.trainers))
     return roles
+
+
+def _refuse_reduction(recipe: Recipe) -> None:
+    if recipe.reduce.kind not in WIRE_TYPES:
+        raise UserError(
+            f"reduce={recipe.reduce.kind} is a way of all-reduce; to and from servers gradients and "
+            "weights go as they are, or in 16 bits",
+            f"set reduce to one of: {', '.join(WIRE_TYPES)}; or strategy=all-reduce",
+        )
 
 
 def _refuse_batch(recipe: Recipe, num_trainers: int) -> None:
@@ -154,7 +166,7 @@ def _refuse_batch(recipe: Recipe, num_trainers: int) -> None:
             f"set batch.global={whole} batch.per_device=null batch.micro={batch.micro_size} (what "
             f"{count_of(num_shares, 'worker')} would have), or strategy.mode=async",
         )
-    num_micro = batch.num_micro_batches(1)
+    num_micro = recipe.num_micro_batches(1)
     if num_micro < num_shares:
         raise UserError(
             f"a step has {count_of(num_micro, 'micro-batch')}, too few for {num_shares} workers "

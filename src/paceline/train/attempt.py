@@ -30,7 +30,7 @@ from paceline.train.measure.probes import Place, ProbeThread, find_place, start_
 from paceline.train.measure.recorder import Recorder
 from paceline.train.measure.user_code import find_changes, refuse_different_hosts
 from paceline.train.precision import agree_on_arithmetic, number_type
-from paceline.train.save import CheckpointSaver, restore
+from paceline.train.save import build_saver, restore
 from paceline.train.state import build_state
 from paceline.train.step import Stepper, plan_step
 from paceline.world import World
@@ -48,9 +48,7 @@ class Attempt:
         network = build_network(task)
         self.kernels = kernels.agree(network, world)
         self.state = build_state(recipe, network, world, self.arithmetic)
-        self.saver = (
-            CheckpointSaver(run, recipe.checkpoint, self.recorder.note) if world.saves else None
-        )
+        self.saver = build_saver(run, recipe.checkpoint, self.recorder.note, self.state)
         self.stepper = Stepper(
             recipe, self.arithmetic, task, self.state, world, self.recorder.clock
         )
@@ -77,10 +75,11 @@ class Attempt:
     def restore(self) -> None:
         """The newest whole checkpoint; in a new run, the weights that fine-tuning begins with."""
         for problem in restore(self.state, self.run, self.world):
-            self.warn(f"damaged checkpoint: {problem}")
+            self.warn(problem)
         self.refuse_other_data()
         if self.state.progress.step == 0:
             self.begin_anew()
+            self.state.exchange.begin()
 
     def refuse_other_data(self) -> None:
         progress, fingerprint = self.state.progress, self.task.data_fingerprint

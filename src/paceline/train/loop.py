@@ -20,7 +20,8 @@ class Loop:
         self.state, self.stepper = attempt.state, attempt.stepper
         self.input, self.recorder = attempt.input, attempt.recorder
         self.duties = Duties(attempt, attempt.world.size)
-        self._agreement = Agreement(self.world, self.recorder.clock)
+        waits = not self.state.exchange.runs_ahead
+        self._agreement = Agreement(self.world, self.recorder.clock, waits)
 
     def train(self, stop_asked: Callable[[], bool]) -> str:
         """Step until done or told to stop; the reason why it ended."""
@@ -32,7 +33,9 @@ class Loop:
                 batches = self.input.take(plan)
             step = progress.step + 1
             rate = duties.rate(step)
-            result = self.stepper.step(plan, batches, rate, recorder.ends_interval(step))
+            # Where updates come late, the norm that is told is that of the step before.
+            of_step = step + 1 if self.state.exchange.updates_late else step
+            result = self.stepper.step(plan, batches, rate, recorder.ends_interval(of_step))
             progress.step, progress.position = step, plan.indices.stop
             recorder.add_step(step, rate, result)
             if ready := self.stepper.readiness.take():
@@ -47,6 +50,8 @@ class Loop:
             if must_write or recorder.ends_interval(step):
                 is_written = self._write_steps(must_write)
             self.input.after_step(step, plan, is_settled=is_written)
+            if must_write:
+                self.stepper.finish()
             if evaluate:
                 duties.evaluate(step, self.state.scored_network, progress)
             if save:
@@ -54,6 +59,7 @@ class Loop:
             if stop:
                 reason = "stopped"
                 break
+        self._agreement.close()
         return reason
 
     def _write_steps(self, all_of_them: bool) -> bool:

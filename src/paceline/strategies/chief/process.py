@@ -24,12 +24,13 @@ from paceline.strategies.keepers import Keepers
 from paceline.strategies.leases import Pace, Positions
 from paceline.strategies.meeting import Meeting
 from paceline.strategies.parcels import Tensors, trained_weights
-from paceline.strategies.roles import Roles
+from paceline.strategies.roles import WIRE_TYPES, Roles
 from paceline.strategies.shards import cut
 from paceline.strategies.trainer import LeasesAhead, Lines, Trainer
 from paceline.train.attempt import Attempt
 from paceline.train.duties import Duties
 from paceline.train.input import Coming
+from paceline.train.save import CheckpointSaver
 from paceline.train.state import Progress
 
 _BYE_SECONDS = 10.0
@@ -62,7 +63,7 @@ class Chief:
         self._shards = cut(self._weights, len(roles.servers))
         self._identity = identity_of(attempt.task, attempt.world.host)
         self._stop_asked = stop_asked
-        self.wire = torch.float32
+        self.wire: torch.dtype = getattr(torch, WIRE_TYPES[recipe.reduce.kind])
         self._seat: Seat | None = None
         self._trainer: Trainer | None = None
 
@@ -182,10 +183,11 @@ class Chief:
             progress = self.attempt.state.progress
             best = moment.progress.best_score, moment.progress.best_step
             progress.best_score, progress.best_step = best
-        if chore.saves and self.attempt.saver is not None:
+        saver = self.attempt.saver
+        if chore.saves and isinstance(saver, CheckpointSaver):
             with clock.phase(CHECKPOINT):
                 snapshot = moment.snapshot(gathered)
-                self.attempt.saver.save_snapshot(snapshot, copy_seconds)
+                saver.save_snapshot(snapshot, copy_seconds)
                 self._keepers.send(snapshot)
             self.attempt.recorder.saved_aside()
 
