@@ -57,13 +57,11 @@ def wait_until(is_so: Callable[[], bool], process: subprocess.Popen[str]) -> Non
         time.sleep(0.02)
 
 
-def worker_processes(process: subprocess.Popen[str]) -> dict[int, psutil.Process]:
-    """By rank."""
-    found = {}
-    for child in psutil.Process(process.pid).children(recursive=True):
-        if "paceline.train.worker" in child.cmdline():
-            found[int(child.environ()["RANK"])] = child
-    return found
+def worker_processes(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """By rank, as long as none was lost: they are forked in this order."""
+    family = psutil.Process(process.pid).children(recursive=True)
+    found = [child for child in family if "paceline.train.worker" in child.cmdline()]
+    return sorted(found, key=lambda child: child.create_time())
 
 
 def begins(paceline: CommandLine, run: str, rank: int) -> int:

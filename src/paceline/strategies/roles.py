@@ -140,8 +140,8 @@ def make_roles(recipe: Recipe, members: Sequence[str]) -> Roles:
 def _refuse_reduction(recipe: Recipe) -> None:
     if recipe.reduce.kind not in WIRE_TYPES:
         raise UserError(
-            f"reduce={recipe.reduce.kind} is a way of all-reduce; to and from servers gradients and "
-            "weights go as they are, or in 16 bits",
+            f"reduce={recipe.reduce.kind} is a way of all-reduce; to servers and back all goes as "
+            "it is, or in 16 bits",
             f"set reduce to one of: {', '.join(WIRE_TYPES)}; or strategy=all-reduce",
         )
 
