@@ -152,7 +152,7 @@ def test_a_lost_server_ends_the_round_and_what_goes_on_ends_bit_for_bit_the_same
     server.kill()
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert f"process 3 (pid {server.pid}) was killed by SIGKILL" in said
+    assert f"server 1 (process 3, pid {server.pid}) was killed by SIGKILL" in said
     assert not psutil.wait_procs(family, timeout=10)[1], "processes were left behind"
     train(paceline, "runs/killed", roles, *settings)
     assert paceline.weights("runs/killed") == paceline.weights("runs/whole")

@@ -25,6 +25,7 @@ from paceline.launch.workers import Worker, prepare_workers
 from paceline.lifetime import die_with_parent
 from paceline.machine.signals import survive
 from paceline.order import WorkerOrder
+from paceline.strategies.roles import Roles
 from paceline.terminal import outlive_terminal
 
 MODULE = "paceline.launch.agent"
@@ -162,7 +163,9 @@ def first_cause(failures: Iterable[Any]) -> Any:
 
 def _tell(this: AgentOrder, rank: int, failure: Any) -> None:
     if this.failure_file is None:
-        sys.stderr.write(explain(rank, failure) + "\n")
+        roles = this.worker_order.roles
+        role = Roles(roles).name_of(rank) if roles else ""
+        sys.stderr.write(explain(rank, failure, role) + "\n")
         sys.stderr.flush()
         return
     facts = {
@@ -174,15 +177,17 @@ def _tell(this: AgentOrder, rank: int, failure: Any) -> None:
     Path(this.failure_file).write_text(json.dumps(facts), encoding="utf-8")
 
 
-def explain(rank: int, failure: Any) -> str:
+def explain(rank: int, failure: Any, role: str = "") -> str:
     """The user's message as it is; for anything else which process, how, and its traceback."""
+    who = f"{role} (process {rank}, pid {failure.pid})" if role else ""
+    who = who or f"process {rank} (pid {failure.pid})"
     message = message_of(failure)
     if failure.exitcode == EXIT_USER_ERROR and message:
         return message
     if failure.exitcode < 0:
         name = signal.Signals(-failure.exitcode).name
-        return f"error: process {rank} (pid {failure.pid}) was killed by {name}"
-    return f"error: process {rank} (pid {failure.pid}) failed\n{message}"
+        return f"error: {who} was killed by {name}"
+    return f"error: {who} failed\n{message}"
 
 
 if __name__ == "__main__":

@@ -51,6 +51,8 @@ class Failure:
     message: str
     memory_kills: int = 0
     state: RankState | None = None
+    role: str = ""
+    """Of the process, where it has one: 'server 0'."""
 
     @property
     def is_mistake(self) -> bool:
@@ -67,7 +69,8 @@ class Failure:
 
     @property
     def text(self) -> str:
-        who = f"rank {self.rank} on {self.host}" if self.rank is not None else self.host
+        name = f"{self.role} (rank {self.rank})" if self.role else f"rank {self.rank}"
+        who = f"{name} on {self.host}" if self.rank is not None else self.host
         where = f" in {self.state.phase} at step {self.state.step:,}" if self.state else ""
         if self.exit_code < 0:
             name = signal.Signals(-self.exit_code).name

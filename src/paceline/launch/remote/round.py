@@ -273,6 +273,7 @@ class Round:
             exit_code=told["exit_code"] if told else ended.get("code", 1),
             memory_kills=ended.get("memory_kills", 0),
             state=states.get(rank) if rank is not None else None,
+            role=self.placement.roles.name_of(rank) if self.placement and rank is not None else "",
         )
 
     def _lost(self, lost: list[HostLink]) -> Outcome:
