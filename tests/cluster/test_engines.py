@@ -139,7 +139,12 @@ class Engine:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def end(self) -> None:
+        """With all that they have started: what enters a host is not what runs there."""
         for process in self.processes:
+            with suppress(psutil.NoSuchProcess):
+                for inside in psutil.Process(process.pid).children(recursive=True):
+                    with suppress(psutil.NoSuchProcess):
+                        inside.kill()
             process.kill()
             process.wait()
 
