@@ -24,8 +24,9 @@ _FEW_LINES = 3 * LEAST_POINTS
 """Of which the last third would be too few for a trend."""
 _SETTLED_SHARE = 0.1
 """Of its peak: a rate below that leaves the weights where they are."""
-_SPENT_SHARE = 0.01
-"""Of its peak: a rate below that is zero for all that training can still do."""
+_SPENT_SHARE = 0.02
+"""Of its peak: a rate below that is zero for all that training can still do. Many schedules end
+at a hundredth."""
 _DROP = 0.5
 _STILL = 0.8
 _LEAST_RISE = 0.01
