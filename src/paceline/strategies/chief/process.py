@@ -298,6 +298,10 @@ class TrainerHere:
     def _wants(self, _channel: Channel, told: Message) -> Message:
         return {"is_wanted": self.coordinator.wants(self.seat, int(told["weights"]))}
 
+    def _leave(self, _channel: Channel, _told: Message) -> Message:
+        self.coordinator.leave(self.seat)
+        return {"over": "left"}
+
     def _deliver(self, channel: Channel, told: Message) -> Message:
         statistics = torch.empty(self.num_statistics)
         channel.receive_into(statistics)
@@ -306,4 +310,4 @@ class TrainerHere:
         return {"step": step, "rate": rate, **self._next(channel, told)}
 
 
-_QUESTIONS = {"next": "next", "begin": "begin", "wants": "wants", "deliver": "deliver"}
+_QUESTIONS = {name: name for name in ("next", "begin", "wants", "deliver", "leave")}
