@@ -157,13 +157,17 @@ class Chief:
 
     def _compute(self, seat: Seat) -> None:
         assert self._trainer is not None  # noqa: S101
+        began = time.perf_counter()
         with self.attempt.recorder.clock.phase(NETWORK):
             assignment = self.coordinator.next(seat, unless_chore=True)
+        self._trainer.waits.chief_seconds += time.perf_counter() - began
         if assignment is None:
             return
         report = self._trainer.compute(assignment)
+        began = time.perf_counter()
         with self.attempt.recorder.clock.phase(NETWORK):
             step = self.coordinator.deliver(seat, report)
+        self._trainer.waits.chief_seconds += time.perf_counter() - began
         self.updates.waits.add(self._trainer.take_waits())
         plan = self._trainer.last_plan
         self.attempt.input.after_step(step or self.updates.version, plan)
