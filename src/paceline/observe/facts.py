@@ -6,6 +6,7 @@ import platform
 import socket
 import sys
 import time
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +61,6 @@ def describe(observer: Any, optimizer: Any, place: Place) -> dict[str, Any]:
         "host": observer.order.host,
         "machine": _machine(),
         "cores": _cores(),
-        "unit": "sample",
         "optimizers": list(observer.optimizers.values()),
         **_of_parameters(optimizer),
     }
@@ -74,27 +74,44 @@ def describe(observer: Any, optimizer: Any, place: Place) -> dict[str, Any]:
         told["loader"] = loader.facts
         told["loader_workers"] = loader.facts.get("workers") or 0
     told["parallel"] = _parallel(observer, optimizer)
+    told |= _of_device(str(told["device"]))
     if observer.autocast in _DTYPES:
         told["precision"] = _DTYPES[observer.autocast]
     return told
 
 
 def _of_parameters(optimizer: Any) -> dict[str, Any]:
-    num, gradient_bytes, device, dtypes = 0, 0, "cpu", set()
+    num, gradient_bytes, learned_bytes, device, dtypes = 0, 0, 0, "cpu", set()
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             num += parameter.numel()
             device = str(parameter.device)
             dtypes.add(str(parameter.dtype))
-            if parameter.grad is not None:
-                gradient_bytes += parameter.numel() * parameter.element_size()
+            num_bytes = parameter.numel() * parameter.element_size()
+            learned_bytes += num_bytes if parameter.requires_grad else 0
+            gradient_bytes += num_bytes if parameter.grad is not None else 0
     lowered = [_DTYPES[name] for name in sorted(dtypes) if name in _DTYPES]
     return {
         "num_parameters": num,
-        "gradient_bytes": gradient_bytes,
+        "gradient_bytes": gradient_bytes or learned_bytes,  # they may be set to None already
         "device": device,
         "precision": lowered[0] if lowered else "fp32",
     }
+
+
+def _of_device(device: str) -> dict[str, Any]:
+    """What a CUDA device can multiply in, and whether products of fp32 are made in TF32."""
+    if not device.startswith("cuda"):
+        return {}
+    torch = sys.modules["torch"]
+    try:
+        major, minor = torch.cuda.get_device_capability(device)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch is about to rename the setting
+            is_tf32 = torch.get_float32_matmul_precision() != "highest"
+    except Exception:
+        return {}
+    return {"compute_capability": f"{major}.{minor}", "tf32": is_tf32}
 
 
 def first_step(optimizer: Any) -> int:

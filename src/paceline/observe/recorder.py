@@ -13,10 +13,11 @@ from typing import Any
 
 from . import facts
 from .boundaries import COMPUTE, NETWORK
-from .collectives import ExposedNetwork
 from .events import EventFile
 from .imports import failures
-from .loss import LateNumbers, Reading
+from .measures.collectives import ExposedNetwork
+from .measures.loss import LateNumbers, Reading
+from .measures.units import Units
 
 _LINE_SECONDS = 1.0
 _LINES_OF_FULL_DETAIL = 2000
@@ -70,7 +71,7 @@ class Recorder:
         self._unmeasured: dict[str, str] = {}
         self.place = facts.find_place()
         self.step = 0
-        self.num_samples = 0
+        self.units = Units()
         self.gradient_norm: Any = None
 
     @property
@@ -82,7 +83,10 @@ class Recorder:
     def add_loss(self, tensors: Any) -> None:
         if tensors is None or type(tensors) in (list, tuple):
             return
-        line = self._line
+        line, observer = self._line, self._observer
+        has_loader = observer.training_loader is not None
+        if not self.has_begun or not has_loader:
+            self.units.add_loss(tensors, observer.keeps_tensors_itself, has_loader)
         tensor = getattr(tensors, "_paceline_unscaled", tensors)
         line.losses.add(tensor)
         line.owners.append(0)
@@ -152,7 +156,10 @@ class Recorder:
         start_up = max(began - order.launched_at, 0.0)
         self._step_began = started
         self.step = facts.first_step(self._optimizer) - 1
-        told = facts.describe(self._observer, self._optimizer, self.place)
+        told = {
+            **facts.describe(self._observer, self._optimizer, self.place),
+            **self.units.settle(),
+        }
         if self.place.rank == 0:
             facts.write_script(order)
             facts.write_environment(order, told, self.place)
@@ -232,9 +239,9 @@ class Recorder:
         line, observer = self._line, self._observer
         if line.rate is not None:
             fields["rate"] = line.rate
-        if self.num_samples:
-            fields["num_units"] = self.num_samples * self.place.world_size
-            self.num_samples = 0
+        num_units = self.units.take(line.num_steps, self.place.world_size)
+        if num_units:
+            fields["num_units"] = num_units
         epochs = observer.epochs
         if epochs is not None:
             fields["epochs"] = round(epochs, 4)

@@ -31,6 +31,8 @@ class Usage:
     at: float
     cpu_seconds: float
     num_bytes: int
+    is_runnable: bool
+    """On a machine that is full it may get little time and still be at work."""
 
 
 class VitalSigns:
@@ -87,7 +89,8 @@ class VitalSigns:
             self._usage[pid], self._moved[pid] = now, now.at
         elif now.at - before.at >= 1.0:
             cpu_share = (now.cpu_seconds - before.cpu_seconds) / (now.at - before.at)
-            if cpu_share > _BUSY_SHARE or now.num_bytes - before.num_bytes > _MOVED_BYTES:
+            has_read = now.num_bytes - before.num_bytes > _MOVED_BYTES
+            if cpu_share > _BUSY_SHARE or has_read or now.is_runnable:
                 self._moved[pid] = now.at
             self._usage[pid] = now
         return now.at - self._moved[pid]
@@ -115,12 +118,13 @@ def _workers_by_pulses(pulses: list[Message]) -> list[Message]:
 def _usage_of(pid: int) -> Usage | None:
     try:
         process = psutil.Process(pid)
-        times = process.cpu_times()
+        times, status = process.cpu_times(), process.status()
         transfers = process.io_counters() if hasattr(process, "io_counters") else None
     except psutil.Error:
         return None
     num_bytes = transfers.read_chars + transfers.write_chars if transfers else 0
-    return Usage(time.monotonic(), times.user + times.system, int(num_bytes))
+    is_runnable = status == psutil.STATUS_RUNNING
+    return Usage(time.monotonic(), times.user + times.system, int(num_bytes), is_runnable)
 
 
 def _read_all(folder: Path, pattern: str) -> list[Message]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
+from ..compiled import leave_observer_alone
 from .counted import Habits, describe_saved
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -33,12 +34,20 @@ class HabitWatch:
         self.habits = Habits()
         self.counts_reads = False
         """From the first backward on: what is read before is part of the start."""
+        self.may_step_unseen = False
+        """An optimizer that is compiled steps without its hooks."""
         self._pass_began = 0.0
 
     @harmless
     def saw_read(self, tensor: Any, frame: FrameType) -> None:
         if threading.get_ident() == self.thread:
             self.habits.read_value(tensor.device.type, frame)
+
+    @harmless
+    def begins_to_compile(self) -> None:
+        self.saw_use("compile")
+        self.may_step_unseen = True
+        leave_observer_alone()
 
     @harmless
     def saw_use(self, name: str) -> None:

@@ -4,6 +4,7 @@ import os
 import sys
 from typing import Any
 
+from .. import compiled
 from . import wrap
 
 State = Any
@@ -29,6 +30,8 @@ def _save(state: State, original: Any, place: int, name: str) -> Any:
     """`place` and `name` of the argument that says where to."""
 
     def save(*arguments: Any, **options: Any) -> Any:
+        if compiled.is_compiling():
+            return original(*arguments, **options)
         observer = state[0]
         if not observer.here():
             return original(*arguments, **options)

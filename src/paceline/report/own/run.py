@@ -23,7 +23,6 @@ from paceline.report.facts.facts import (
     Options,
     Saving,
     Score,
-    StepTimes,
     TrainingSet,
     World,
 )
@@ -90,7 +89,9 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         attempts=story.attempts,
         num_steps=int(long.kept.total("num_steps")),
         num_units=long.kept.total("num_units"),
-        step_times=_step_times(records[0], long, begin),
+        step_times=step_times(
+            long.kept, _slowest_events(records[0], long), is_by_device=_is_by_device(run, begin)
+        ),
         rows=long.kept,
         world=world,
         learning=_learning(run, story, long.kept, begin),
@@ -129,9 +130,9 @@ def _warnings(
     return [*warnings_of(launcher, records, long, begin), *of_arithmetic]
 
 
-def _step_times(first: RankRecord, long: LongStory, begin: dict[str, Any]) -> StepTimes | None:
-    by_device = "compute_capability" in begin  # version 0.1.0 timed the host there too
-    return step_times(long.kept, _slowest_events(first, long), is_by_device=by_device)
+def _is_by_device(run: RunDirectory, begin: dict[str, Any]) -> bool:
+    """Version 0.1.0 timed the host, as is done with scripts."""
+    return "compute_capability" in begin and not run.is_observed
 
 
 def _world(
