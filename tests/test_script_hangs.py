@@ -164,3 +164,22 @@ def test_a_script_that_forks_has_no_other_thread_meanwhile(tmp_path: Path) -> No
         [sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["21", "2"], done.stderr
+
+
+def test_a_process_that_gets_little_of_a_full_machine_is_at_work(tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(9)]
+    try:
+        for process in busy:
+            os.sched_setaffinity(process.pid, {core})
+        told = {"rank": 0, "pid": busy[0].pid, "code": None}
+        (tmp_path / "worker-0.json").write_text(json.dumps(told), encoding="utf-8")
+        signs = VitalSigns(tmp_path)
+        for _ in range(4):
+            (beat,) = signs.beats()
+            time.sleep(1.05)
+        assert beat["quiet_seconds"] == 0.0, "a ninth of a core is little, and no wait"
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()

@@ -23,7 +23,7 @@ _is_left_alone = False
 
 def know_torch(torch: Any) -> None:
     global is_compiling  # noqa: PLW0603
-    is_compiling = torch.compiler.is_compiling
+    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", _never)
 
 
 def leave_observer_alone() -> None:

@@ -25,7 +25,9 @@ _LINES_OF_FULL_DETAIL = 2000
 _MOST_LISTED = 100_000
 """Steps that are told one by one; later lines have means."""
 _MOST_IN_A_LINE = 4096
+_FREE_SCORES = 2000
 _SCORE_SHARE = 0.25
+"""Of a line's time: after so many evaluations, more are told no faster than this."""
 _MOST_IDLE_BYTES = 1 << 16
 
 
@@ -60,6 +62,7 @@ class Recorder:
         self._saves: dict[str, Any] = {}
         self._scores: dict[str, tuple[int, dict[str, float]]] = {}
         self._scores_written = 0.0
+        self._num_scores = 0
         self._cpu_seconds = 0.0
         self._every = 1
         self._num_listed = 0
@@ -129,11 +132,17 @@ class Recorder:
         kept = self._scores_of(split)
         again = [name for name in values if kept.get(name, values[name]) != values[name]]
         is_again = split != "progress" and bool(again)
-        waited = time.monotonic() - self._scores_written
-        if is_again and waited > _SCORE_SHARE * self._line_seconds():
+        if is_again and self._may_write_scores():
             self._write_scores()
             kept = self._scores_of(split)
         kept.update(values)
+        if is_again:
+            self._scores[split] = (self.step, kept)
+
+    def _may_write_scores(self) -> bool:
+        if self._num_scores < _FREE_SCORES:
+            return True
+        return time.monotonic() - self._scores_written > _SCORE_SHARE * self._line_seconds()
 
     def _scores_of(self, split: str) -> dict[str, float]:
         """What waits to be written, with the step after which it was logged."""
@@ -314,6 +323,7 @@ class Recorder:
         kept, self._scores = self._scores, {}
         for split, (step, values) in kept.items():
             if values and self._file is not None:
+                self._num_scores += 1
                 self._file.write("score", step=step, split=split, scores=values)
         self._scores_written = time.monotonic()
 

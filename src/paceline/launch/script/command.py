@@ -78,14 +78,14 @@ def _whole_command(words: Sequence[str], num_procs: int | None) -> ScriptCommand
         )
     if shutil.which(words[0]) is None:
         raise UserError(f"there is no command {words[0]}", "is its environment active?")
-    started = _reach_isolated(words)
+    started = reach_isolated(words)
     scripts = [word for word in words[1:] if word.endswith(".py")]
     script = scripts[0] if scripts else " ".join(words[:4])
     place = words.index(scripts[0]) + 1 if scripts else len(words)
     return ScriptCommand(started, script, tuple(words[place:]))
 
 
-def _reach_isolated(words: Sequence[str]) -> tuple[str, ...]:
+def reach_isolated(words: Sequence[str]) -> tuple[str, ...]:
     """`python -I train.py` ignores the variables through which a process is observed: there the
     observer's own file is started in the script's place, and runs the script."""
     for place, word in enumerate(words):

@@ -22,8 +22,14 @@ def watch_safetensors(state: State, module: Any) -> None:
     wrap(module, "save_file", lambda original: _save(state, original, 1, "filename"))
 
 
+def watch_lightning(state: State, module: Any) -> None:
+    """`lightning.fabric.utilities.cloud_io`, which saves into memory and then writes that."""
+    wrap(module, "_atomic_save", lambda original: _save(state, original, 1, "filepath"))
+
+
 def watch_distributed_checkpoint(state: State, module: Any) -> None:
-    wrap(module, "save", lambda original: _save(state, original, 99, "checkpoint_id"))
+    for name in ("save", "async_save"):
+        wrap(module, name, lambda original: _save(state, original, 99, "checkpoint_id"))
 
 
 def _save(state: State, original: Any, place: int, name: str) -> Any:
