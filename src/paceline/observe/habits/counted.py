@@ -16,6 +16,8 @@ _TOLD_PLACES = 8
 _MOST_SHAPES = 16
 _MOST_LOADERS = 8
 _MOST_SAVES = 4
+MOST_KEPT = 32
+"""Of samplers, schedulers and networks: scripts may make new ones in every epoch."""
 
 
 def library_folders() -> tuple[str, ...]:

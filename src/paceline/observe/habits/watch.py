@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from ..compiled import leave_observer_alone
-from .counted import Habits, describe_saved
+from .counted import MOST_KEPT, Habits, describe_saved
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -57,7 +57,8 @@ class HabitWatch:
     def saw_sampler(self, sampler: Any) -> None:
         shuffles = bool(getattr(sampler, "shuffle", False))
         told = {"place": self.habits.place(), "num_set_epoch": 0, "shuffle": shuffles}
-        self.habits.samplers[id(sampler)] = told
+        if len(self.habits.samplers) < MOST_KEPT:
+            self.habits.samplers[id(sampler)] = told
 
     @harmless
     def saw_set_epoch(self, sampler: Any) -> None:
@@ -68,7 +69,8 @@ class HabitWatch:
     @harmless
     def saw_scheduler(self, scheduler: Any) -> None:
         told = {"kind": type(scheduler).__name__, "place": self.habits.place()}
-        self.habits.schedulers.setdefault(id(scheduler), told)
+        if len(self.habits.schedulers) < MOST_KEPT:
+            self.habits.schedulers.setdefault(id(scheduler), told)
 
     @harmless
     def saw_saved(self, content: Any) -> None:
@@ -78,7 +80,8 @@ class HabitWatch:
     def saw_network(self, network: Any) -> None:
         finds_unused = bool(getattr(network, "find_unused_parameters", False))
         told = {"place": self.habits.place(), "finds_unused": finds_unused}
-        self.habits.networks.append(told)
+        if len(self.habits.networks) < MOST_KEPT:
+            self.habits.networks.append(told)
 
     @harmless
     def saw_loader_made(self, loader: Any) -> None:

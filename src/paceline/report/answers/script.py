@@ -68,11 +68,18 @@ def _find_the_cause(facts: Facts) -> str:
     return "compare the hosts and leave out or repair the slow one: paceline hosts check"
 
 
-def _faster_compute(facts: Facts) -> str:
+def other_load(facts: Facts) -> float:
+    """The share of the cores that other programs used, if it is large."""
     busy, own = utilisation(facts), facts.world.own_cpu_share
-    if own is not None and busy[1] == "cores" and busy[0] - own > _MUCH_OTHER_LOAD:
+    share = busy[0] - own if own is not None and busy[1] == "cores" else 0.0
+    return share if share > _MUCH_OTHER_LOAD else 0.0
+
+
+def _faster_compute(facts: Facts) -> str:
+    others = other_load(facts)
+    if others:
         return (
-            f"other programs used {percent(busy[0] - own)} of the cores: stop them, or train on a "
+            f"other programs used {percent(others)} of the cores: stop them, or train on a "
             "machine of its own"
         )
     on_cuda = str(facts.begin.get("device", "")).startswith("cuda")
