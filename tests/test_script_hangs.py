@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from paceline.launch.hang import RankState
+from paceline.launch.script import vital_signs
 from paceline.launch.script.environment import ObserveOrder, observing_environment
 from paceline.launch.script.hangs import ScriptHangs, find_stall
 from paceline.launch.script.vital_signs import VitalSigns
@@ -183,3 +184,24 @@ def test_a_process_that_gets_little_of_a_full_machine_is_at_work(tmp_path: Path)
         for process in busy:
             process.kill()
             process.wait()
+
+
+def test_a_process_whose_child_is_at_work_does_not_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vital_signs, "_LOOK_AT_CHILDREN_SECONDS", 1.0)
+    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"
+    waits = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
+    try:
+        told = {"rank": 0, "pid": waits.pid, "code": None}
+        (tmp_path / "worker-0.json").write_text(json.dumps(told), encoding="utf-8")
+        signs = VitalSigns(tmp_path)
+        longest = 0.0
+        for _ in range(5):
+            (beat,) = signs.beats()
+            longest = max(longest, beat["quiet_seconds"])
+            time.sleep(1.05)
+        assert beat["quiet_seconds"] < longest, "it waited until its child was looked at"
+    finally:
+        os.killpg(waits.pid, signal.SIGKILL)
+        waits.wait()
