@@ -12,6 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+def _take_terminal() -> None:
+    """A hang-up ends what is in a window, even where the tests themselves run under `nohup`."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @dataclass
 class Terminal:
     process: subprocess.Popen[bytes]
@@ -31,7 +37,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+            preexec_fn=_take_terminal,  # noqa: PLW1509
         )
         os.close(slave)
         return cls(process, master)

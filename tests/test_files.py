@@ -291,8 +291,10 @@ def test_no_other_module_renames_files_aside_by_hand() -> None:
         for path in source.rglob("*.py")
         if by_hand.search(path.read_text(encoding="utf-8"))
     }
-    # a link has no content to flush; a checksum may be another than SHA-256
-    assert found <= {"files.py", "train/save.py", "data/fetch.py"}
+    # A link has no content to flush; a checksum may be another than SHA-256; the observer runs in
+    # strangers' processes, imports nothing of Paceline's, and never makes a script wait for a disk.
+    observer = {"observe/facts.py", "observe/pulse.py"}
+    assert found <= {"files.py", "train/save.py", "data/fetch.py"} | observer
 
 
 def test_a_user_without_a_home_is_told_what_to_set() -> None:

@@ -53,6 +53,18 @@ def test_what_is_built_is_only_its_owners(tmp_path: Path) -> None:
 
 
 @needs_kernel
+def test_loading_a_kernel_leaves_the_arithmetic_of_its_process_alone() -> None:
+    """Linked with -ffast-math, old compilers' libraries make all small numbers zero."""
+    program = (
+        "from paceline.kernels import build\n"
+        "assert build.library('norm') is not None\n"
+        "smallest = float.fromhex('0x1p-1074')\n"
+        "assert smallest * 1.0 > 0.0"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@needs_kernel
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
 def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path, mode: int) -> None:
     folder = tmp_path / "paceline" / "kernels"

@@ -10,15 +10,25 @@ from tests.conftest import CommandLine
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
 
-# For PYTHONPATH: every process notes which of these it loads.
+# For PYTHONPATH: every process notes which of these it loads; asking where they are is no load.
 _NOTES_IMPORTS = """
 import os, sys
 
 class Notes:
     def find_spec(self, name, path=None, target=None):
-        if name in ("torch", "sympy", "torch._dynamo"):
-            with open(os.environ["IMPORTS"], "a") as file:
-                file.write(f"{name} {os.getpid()}\\n")
+        if name not in ("torch", "sympy", "torch._dynamo"):
+            return None
+        others = [finder for finder in sys.meta_path if finder is not self]
+        found = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((each for each in found if each is not None), None)
+        if spec is not None:
+            load = spec.loader.exec_module
+            def note_and_load(module):
+                with open(os.environ["IMPORTS"], "a") as file:
+                    file.write(f"{name} {os.getpid()}\\n")
+                load(module)
+            spec.loader.exec_module = note_and_load
+        return spec
 
 sys.meta_path.insert(0, Notes())
 """

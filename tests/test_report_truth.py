@@ -177,6 +177,14 @@ def test_what_the_writing_thread_takes_from_the_steps_is_counted(tmp_path: Path)
     assert plain["save_slowed_seconds"] == pytest.approx(0.0, abs=0.02)
 
 
+def test_steps_that_happen_to_be_faster_beside_the_writing_thread_make_no_save_cheaper(
+    tmp_path: Path,
+) -> None:
+    answer = answered(saving_run(tmp_path / "a", 10, slower=-0.005), "checkpoint")
+    assert answer.figures["save_seconds"] == pytest.approx(answer.figures["save_copy_seconds"])
+    assert "nothing for slower steps beside the writing thread" in answer.sentence
+
+
 def test_how_sure_the_cost_of_a_save_is_is_said_with_the_number_of_saves(tmp_path: Path) -> None:
     sure = answered(saving_run(tmp_path / "a", 10, slower=0.1), "checkpoint").sentence
     assert re.search(r"On the way a save cost 0\.1\d s \(.* to .*\): copying 10\.0 ms and", sure)

@@ -16,6 +16,8 @@ from paceline.world import join
 SOURCES = sorted(Path(paceline.__file__).parent.rglob("*.py"))
 OF_THE_USER = {"DATA", "MIRROR", "KERNEL", "PRACTICE", "LINK"}
 OF_THE_LAB = {"LAB", "LAB_HOST"}
+OF_JOB_FILES = {"SPOT", "SPOT_SECONDS", "PLACE"}
+OF_THE_OBSERVER = {"OBSERVE", "RUN"}
 CHANGING = {"update", "setdefault", "pop", "popitem", "clear", "putenv", "unsetenv"}
 
 
@@ -69,7 +71,8 @@ def test_the_world_has_what_the_order_says(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_no_other_variable_of_ours_is_spoken_of_anywhere() -> None:
-    allowed = {f"PACELINE_{name}" for name in OF_THE_USER | OF_THE_LAB} | {VARIABLE}
+    names = OF_THE_USER | OF_THE_LAB | OF_JOB_FILES | OF_THE_OBSERVER
+    allowed = {f"PACELINE_{name}" for name in names} | {VARIABLE}
     for path in SOURCES:
         named = set(re.findall(r"PACELINE_[A-Z_]*[A-Z]", path.read_text(encoding="utf-8")))
         assert named <= allowed, path

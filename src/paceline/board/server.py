@@ -68,7 +68,7 @@ class Board:
             self._server = _Server((LOOPBACK, port), self)
         except OSError as error:
             raise UserError(
-                f"cannot serve on port {port}: {error.strerror}", "leave --port away for a free one"
+                f"cannot serve on port {port}: {error.strerror}", "omit --port to get a free one"
             ) from error
         self.port: int = self._server.server_address[1]
 

@@ -2,8 +2,10 @@
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paceline.arguments import Verbs, count, say
 from paceline.cli.run_hosts import (
@@ -13,6 +15,11 @@ from paceline.cli.run_hosts import (
     run_script_on_hosts,
 )
 
+if TYPE_CHECKING:
+    from paceline.launch.batch.engines import Node
+
+_TAKEN_AWAY = 128 + signal.SIGTERM
+"""A script that saves when it is told to end may end with 0, which an engine takes for finished."""
 _ABOUT = (
     "Run a training script with no line changed, and see where its time went. Options of Paceline "
     "come before the script; what follows it is the script's."
@@ -57,7 +64,9 @@ def split_words(words: list[str], options: dict[str, bool]) -> tuple[list[str], 
 
 
 def run_script_verb(arguments: argparse.Namespace) -> int:
-    from paceline.launch.batch.engines import find_node
+    from paceline.launch.batch.engines import give_back
+    from paceline.launch.batch.node import end_this_process
+    from paceline.launch.batch.spot import is_spot_machine, watching_for_notice
     from paceline.launch.script.claim import choose_run
     from paceline.launch.script.command import script_command, script_python
     from paceline.launch.script.local import run_script
@@ -67,7 +76,7 @@ def run_script_verb(arguments: argparse.Namespace) -> int:
     refuse_unfit_options(arguments)
     if arguments.hosts is not None:
         return run_script_on_hosts(arguments, _write_json)
-    node = find_node(os.environ) if "LOCAL_RANK" not in os.environ else None
+    node = _find_node()
     python = script_python(arguments.python)
     command = script_command(arguments.command, arguments.is_whole, arguments.procs, python, node)
     directory = arguments.run
@@ -79,10 +88,24 @@ def run_script_verb(arguments: argparse.Namespace) -> int:
         return run_detached(run)
     # Programs read the JSON on standard output, so the script's own output goes beside it.
     output = sys.stderr.fileno() if arguments.json == Path("-") else None
-    ended = run_script(run, command, say, output)
+    with watching_for_notice(end_this_process, say):
+        ended = run_script(run, command, say, output)
     if arguments.json is not None and ended.is_recorded:
         _write_json(run.path, arguments.json)
+    if ended.code == 0 and ended.was_told_to_end and (node is not None or is_spot_machine()):
+        return _TAKEN_AWAY
+    if (node is None or node.rank == 0) and (said := give_back(os.environ, ended.code)):
+        say(said)
     return ended.code
+
+
+def _find_node() -> "Node | None":
+    """Which host of several this is, where an engine or srun has started one process on each."""
+    from paceline.launch.batch import engines, slurm
+
+    if "LOCAL_RANK" in os.environ:
+        return None
+    return engines.find_node(os.environ) or slurm.find_node(os.environ)
 
 
 def _write_json(run: Path, target: Path) -> None:

@@ -12,19 +12,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from paceline.doctor import containers as doctor_containers
 from paceline.doctor import devices as doctor_devices
 from paceline.doctor import files as doctor_files
 from paceline.doctor import hosts as doctor_hosts
 from paceline.doctor import network as doctor_network
 from paceline.doctor import probe as doctor_probe
 from paceline.doctor import rows as doctor_rows
+from paceline.doctor import storage as doctor_storage
 from paceline.doctor import torch_trial
 from paceline.doctor.network import Pair
 from paceline.doctor.rows import Facts, Row
 from paceline.doctor.session import LostError, Session
 from paceline.files import expand_home
 from paceline.hosts.file import Host, HostsFile
-from paceline.hosts.ssh import on_all
+from paceline.hosts.ssh import login_failure, on_all, run_on
 from paceline.project import as_question
 from paceline.settings import Recipe
 from paceline.tasks.memory import estimate_memory
@@ -89,6 +91,7 @@ def render_verdict(diagnosis: Diagnosis) -> str:
 class Findings:
     """What has been found so far, by host or by pair of hosts."""
 
+    containers: dict[str, Facts] = field(default_factory=dict)
     facts: dict[str, Facts] = field(default_factory=dict)
     lost: dict[str, tuple[str, str]] = field(default_factory=dict)
     clocks: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -114,7 +117,10 @@ class Examination:
         self._here: Facts = {}
 
     def __enter__(self) -> "Examination":
-        sessions = on_all(tuple(self._hosts.values()), Session)
+        self._ask_containers()
+        usable = [host for host in self._hosts.values() if host.name not in self._found.lost]
+        run = [str(self._run)] if self._run is not None else []
+        sessions = on_all(usable, lambda host: Session(host, run))
         self._sessions = {session.host.name: session for session in sessions}
         return self
 
@@ -150,6 +156,26 @@ class Examination:
             self._found.lost[session.host.name] = (error.what, error.remedy)
             return None
 
+    @property
+    def _run(self) -> Path | None:
+        run = self._purpose.run
+        return None if run is None else expand_home(run).absolute()
+
+    def _ask_containers(self) -> None:
+        """First of all: where there is no image, there is no Python that could be asked."""
+        inside = {h: h.container for h in self._hosts.values() if h.container is not None}
+
+        def ask(host: Host) -> None:
+            question = doctor_containers.container_question(inside[host])
+            answer = run_on(host, ["sh", "-c", question])
+            if login_failure(answer) is None:
+                facts = doctor_containers.read_answer(inside[host], answer)
+                self._found.containers[host.name] = facts
+                if (why := doctor_containers.why_unusable(facts)) is not None:
+                    self._found.lost[host.name] = why
+
+        on_all(list(inside), ask)
+
     def _ask_facts(self) -> None:
         recipe = self._purpose.recipe
         data = recipe.data if recipe else None
@@ -172,7 +198,9 @@ class Examination:
 
         question = {"data": None, "data_home": None, "torch_trial": None, "project": None}
         self._here = doctor_probe.facts(question)
-        self._found.facts = self._each(ask)
+        images = {name: {"container": c["name"]} for name, c in self._found.containers.items()}
+        answers = self._each(ask)
+        self._found.facts = {n: {**facts, **images.get(n, {})} for n, facts in answers.items()}
         self._found.clocks = self._each(Session.clock_offset)
 
     def _ask_names(self) -> None:
@@ -193,10 +221,15 @@ class Examination:
     def _try_run_directory(self) -> None:
         if self._purpose.run is None:
             return
-        run = str(expand_home(self._purpose.run).absolute())
-        found = self._found
+        run, found = str(self._run), self._found
         found.written = self._each(
-            lambda s: s.ask("write", run=run, mark=self._mark, name=s.host.name)
+            lambda s: s.ask(
+                "write",
+                run=run,
+                mark=self._mark,
+                name=s.host.name,
+                thorough=not self._purpose.quick,
+            )
         )
         names = list(found.written)
         writable = {name for name, facts in found.written.items() if "error" not in facts}
@@ -271,6 +304,8 @@ class Examination:
         rows = [
             *self._rows_of_hosts(),
             *doctor_hosts.judge_run(found.written, found.seen, sizes.kept_bytes if sizes else None),
+            *doctor_storage.judge_storage(found.written),
+            *doctor_storage.judge_data_files(found.facts),
             *doctor_network.judge_addresses(found.facts, self._private_addresses()),
             *doctor_network.judge_listening(found.listening),
             *doctor_network.judge_interfaces(ways),
@@ -288,6 +323,7 @@ class Examination:
         rows = doctor_hosts.judge_logins(found.facts, found.lost)
         if not found.facts:
             return rows
+        rows += doctor_containers.judge_containers(found.containers, found.facts)
         rows += doctor_hosts.judge_versions(found.facts, self._here)
         rows += doctor_files.judge_libraries(found.facts)
         rows += doctor_hosts.judge_devices(found.facts, tuple(self._hosts.values()))

@@ -70,12 +70,13 @@ def _torch(found: Mapping[str, Facts], here: Facts) -> Iterable[Row]:
         tried = found[name].get("torch_import") or {}
         if version is None:
             remedy = "paceline hosts push, or correct 'python' in the hosts file"
+            remedy = _of_image(found[name], remedy)
             rows.append(Row(name, "torch", "fail", f"{python} has no torch", remedy))
         elif "error" in tried:
             remedy = f"install torch again there: {python} -m pip install --force-reinstall torch"
             rows.append(Row(name, "torch", "fail", f"does not import: {tried['error']}", remedy))
         elif version != most:
-            remedy = f"the others have {most}: paceline hosts push"
+            remedy = _of_image(found[name], f"the others have {most}: paceline hosts push")
             rows.append(Row(name, "torch", "fail", f"torch {version}", remedy))
     return rows or [_same(versions, "torch", "torch")]
 
@@ -112,9 +113,17 @@ def _paceline(found: Mapping[str, Facts], here: Facts) -> Iterable[Row]:
         else:
             continue
         remedy = "paceline hosts push, and set 'python' in the hosts file to what it says"
+        remedy = _of_image(facts, remedy)
         rows.append(Row(name, "paceline", "fail", shown, remedy))
     same = Row(all_of(found), "paceline", "ok", f"Paceline {here['paceline']}, the same code")
     return rows or [same]
+
+
+def _of_image(facts: Facts, otherwise: str) -> str:
+    """What is wrong inside of a container is mended by another image."""
+    if "container" not in facts:
+        return otherwise
+    return f"build {facts['container']} from this code (docs/containers.md), and send it to all"
 
 
 def _same(versions: Mapping[str, object], what: str, shown: str) -> Row:

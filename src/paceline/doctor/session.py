@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,10 +36,11 @@ class LostError(Exception):
 class Session:
     """Ask questions one at a time. Raises `LostError` when the host stops answering."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, needed: Sequence[str] = ()) -> None:
+        """`needed`: directories that a container there must let its Python see."""
         self.host = host
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
-        command = ssh_command(host, [host.python, "-u", "-c", _BOOTSTRAP])
+        command = ssh_command(host, host.python_words(["-u", "-c", _BOOTSTRAP], needed))
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -100,6 +102,11 @@ class Session:
         failure = login_failure(Answer(self.host, code, "", said))
         if failure is not None:
             return LostError(failure.what.removeprefix(f"{self.host.name}: "), failure.fix)
+        if code in (126, 127) and self.host.container is not None:
+            return LostError(
+                f"the image {self.host.container.image} has no Python {self.host.python}",
+                "correct 'python' in the hosts file: it is looked for in the container",
+            )
         if code in (126, 127):
             return LostError(
                 f"there is no Python {self.host.python}",

@@ -5,7 +5,7 @@ Values only. How to log in is `ssh.py`; whether the machines are fit for a run i
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from paceline import config
 from paceline.config import Document, Section, setting
 from paceline.errors import UserError
 from paceline.files import expand_home
+from paceline.hosts.container import Container, ContainerSettings, words_inside
+from paceline.strategies.roles import CHIEF, parse_roles
 
 DEFAULT_FILE = Path("hosts.yaml")
 
@@ -45,6 +47,18 @@ class Host:
     price_per_hour: float | None = None
     known_hosts: Path | None = None
     ssh_options: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    """Of its processes, with parameter servers; none leaves it to Paceline."""
+    container: Container | None = None
+    """Where set, Python is the one inside of it."""
+
+    def python_words(self, arguments: Sequence[str], needed: Sequence[str] = ()) -> list[str]:
+        """What starts Python there; `needed` are directories that it must see."""
+        words = [self.python, *arguments]
+        if self.container is None:
+            return words
+        data = [self.data] if self.data and self.data.startswith("/") else []
+        return words_inside(self.container, words, [*needed, *data])
 
 
 @dataclass(frozen=True)
@@ -67,6 +81,7 @@ class LoginSettings(Section):
     price_per_hour: float | None = setting(None, "what the machine costs", ge=0)
     known_hosts: str | None = setting(None, "file of host keys instead of the user's own")
     ssh_options: list[str] | None = setting(None, "more options for ssh: ['ProxyJump=gate']")
+    container: ContainerSettings | None = setting(None, "start Python in this image (image, ...)")
 
     @field_validator("user")
     @classmethod
@@ -91,11 +106,25 @@ class HostSettings(LoginSettings):
     name: str | None = setting(None, "what the host is called in tables and logs")
     address: str = setting(..., "name or address to reach it from here")
     private_address: str | None = setting(None, "address the hosts use among themselves")
+    roles: str | None = setting(
+        None, "with parameter servers, its processes: chief, worker=2, chief+server, ..."
+    )
 
     @field_validator("name")
     @classmethod
     def _is_name(cls, name: str | None) -> str | None:
         return _matching(_NAME, name, "use letters, digits, '.', '_' and '-' only")
+
+    @field_validator("roles")
+    @classmethod
+    def _are_roles(cls, roles: str | None) -> str | None:
+        try:
+            found = parse_roles(roles or "")
+        except UserError as error:
+            raise ValueError(error.what) from error
+        if roles is not None and not found:
+            raise ValueError("it names no process; leave it out where Paceline may decide")
+        return roles
 
     @field_validator("address", "private_address")
     @classmethod
@@ -169,10 +198,12 @@ class _Findings:
         inner = (*place, *(str(part) for part in mistake["loc"]))
         name, where = ".".join(inner), self.document.where(inner)
         if mistake["type"] == "missing":
-            lines = [n for at, n in self.document.lines.items() if at[: len(place)] == place]
+            above = inner[:-1]
+            lines = [n for at, n in self.document.lines.items() if at[: len(above)] == above]
             return f"line {min(lines, default=1)}: '{name}' is missing"
         if mistake["type"] == "extra_forbidden":
-            close = difflib.get_close_matches(inner[-1], kind.model_fields, n=1)
+            known = ContainerSettings if "container" in inner[:-1] else kind
+            close = difflib.get_close_matches(inner[-1], known.model_fields, n=1)
             hint = f"; did you mean '{close[0]}'?" if close else ""
             return f"{where}: there is no setting '{name}'{hint}"
         problem = mistake["msg"].removeprefix("Value error, ")
@@ -210,6 +241,9 @@ def _mistakes_between(entries: list[HostSettings], least: int | None) -> Iterato
         yield "no hosts are listed under 'hosts:'"
     elif least is not None and least > len(entries):
         yield f"min is {least}, but there are only {len(entries)} hosts"
+    chiefs = [_name(e) for e in entries if any(CHIEF in m for m in parse_roles(e.roles or ""))]
+    if len(chiefs) > 1:
+        yield f"a run has 1 chief, and {' and '.join(chiefs)} are to be it"
     for what, values in (
         ("are called", [_name(entry) for entry in entries]),
         ("have the private address", [entry.private_address or entry.address for entry in entries]),
@@ -238,6 +272,8 @@ def _host(entry: HostSettings, folder: Path) -> Host:
         price_per_hour=entry.price_per_hour,
         known_hosts=folder / expand_home(entry.known_hosts) if entry.known_hosts else None,
         ssh_options=tuple(entry.ssh_options or ()),
+        roles=parse_roles(entry.roles or ""),
+        container=Container.of(entry.container) if entry.container else None,
     )
 
 

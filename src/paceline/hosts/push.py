@@ -101,6 +101,13 @@ class ProjectParcel:
     """Large files, which go to hosts in another way."""
 
 
+def send_all(hosts: tuple[Host, ...], order: Order, say: Say, project: Path | None = None) -> int:
+    """Paceline as it is here, and the user's own code where there is some; 0 if all worked."""
+    own = project or find_own_project(Path.cwd())
+    parcel = replace(pack(), project=pack_project(own.absolute()) if own else None)
+    return 1 if push(hosts, order, parcel, say) else 0
+
+
 def push(hosts: tuple[Host, ...], order: Order, parcel: Parcel, say: Say) -> int:
     """To all hosts at once; returns the number of hosts where it did not work."""
     size = format_bytes(len(parcel.archive))
@@ -283,8 +290,8 @@ def _project_root() -> Path:
     if not (root / "pyproject.toml").is_file():
         raise UserError(
             "Paceline is installed here without its source, so there is nothing to send",
-            "use a checkout (pip install --editable .), or on each host: "
-            f"pip install paceline=={paceline.__version__}",
+            "install it here from a checkout (pip install --editable .), or install this version, "
+            f"{paceline.__version__}, on each host in the way that it was installed here",
         )
     return root
 
@@ -342,9 +349,13 @@ def _version(name: str) -> str | None:
 
 
 def installed_extras() -> tuple[str, ...]:
-    """Those of Paceline's extras that are complete here."""
+    """Those of Paceline's extras that are complete here; none where it was never installed."""
     wanted: dict[str, list[str]] = {}
-    for name, extra in _requirements(metadata.distribution("paceline")):
+    try:
+        distribution = metadata.distribution("paceline")
+    except metadata.PackageNotFoundError:
+        return ()
+    for name, extra in _requirements(distribution):
         if extra is not None and extra not in _NOT_FOR_HOSTS:
             wanted.setdefault(extra, []).append(name)
     return tuple(

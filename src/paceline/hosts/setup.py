@@ -1,10 +1,18 @@
 """From a bare image to a host that trains: the steps of `paceline hosts setup`.
 
-The environment itself is sent by `hosts push`, which comes after them.
+The environment itself is sent by `hosts push`, which comes after them; or it is in a container, and
+then the host needs that container's runtime and image instead.
 """
 
+import shlex
+import shutil
+import subprocess
+
+from paceline.hosts.container import Container
 from paceline.hosts.steps import Step, add_line, install
 
+NEEDED_FOR_ENVIRONMENT = frozenset({"python", "venv"})
+"""Steps without which no environment can be made."""
 LIMITS = "/etc/security/limits.d/90-paceline.conf"
 _SHARED_MEMORY = "tmpfs /dev/shm tmpfs defaults,size=50% 0 0"
 
@@ -18,6 +26,70 @@ def setup_steps() -> list[Step]:
         _open_files(),
         _clock(),
     ]
+
+
+def container_steps(container: Container) -> list[Step]:
+    return [
+        _driver(),
+        *_runtime(container),
+        _image(container, has_image_here(container)),
+        _shared_memory(),
+        _open_files(),
+        _clock(),
+    ]
+
+
+def _runtime(container: Container) -> list[Step]:
+    if container.runtime == "apptainer":
+        missing = "install it: apptainer.org/docs (Ubuntu: ppa:apptainer/ppa; Fedora: dnf)"
+        return [Step("apptainer", "Apptainer", "command -v apptainer", missing=missing)]
+    if container.runtime == "podman":
+        fitting = install("podman crun", "podman")
+        return [Step("podman", "install Podman", "command -v podman", fitting), _toolkit()]
+    is_member = 'id -Gn "$(id -un)" | tr " " "\\n" | grep -qx docker'
+    return [
+        Step("docker", "install Docker", "command -v docker", install("docker.io", "docker")),
+        Step(
+            "user",
+            "let this user use Docker, from the next login on",
+            f"[ $(id -u) = 0 ] || docker version || {is_member}",
+            '$S usermod -aG docker "$(id -un)"',
+        ),
+        _toolkit(),
+    ]
+
+
+def _toolkit() -> Step:
+    """It comes from an archive of its own; which archives a host trusts, its owner decides."""
+    return Step(
+        "toolkit",
+        "NVIDIA's container toolkit",
+        check="! nvidia-smi -L || command -v nvidia-ctk",
+        missing="GPUs are not seen in containers without NVIDIA's container toolkit: "
+        "docs.nvidia.com/datacenter/cloud-native/container-toolkit has the three commands",
+    )
+
+
+def has_image_here(container: Container) -> bool:
+    if container.runtime == "apptainer" or shutil.which(container.runtime) is None:
+        return False
+    words = [container.runtime, "image", "inspect", container.image]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+def _image(container: Container, is_here: bool) -> Step:
+    """The very image of this machine where it has one, so that all hosts get the same."""
+    runtime, image = container.runtime, shlex.quote(container.image)
+    if runtime == "apptainer":
+        missing = f"put it on storage that all hosts see: apptainer build {image} docker://..."
+        return Step("image", container.image, f"[ -r {image} ]", missing=missing)
+    # A user who was let in a moment ago is not a member before the next login: root is, always.
+    name = "$S docker" if runtime == "docker" else runtime
+    there = f"{name} image inspect {image}"
+    if is_here:
+        save = (runtime, "save", container.image)
+        return Step("image", f"send {container.image}", there, f"{name} load --quiet", sends=save)
+    return Step("image", f"pull {container.image}", there, f"{name} pull --quiet {image}")
 
 
 def _driver() -> Step:

@@ -89,6 +89,25 @@ def run_on(
     return Answer(host, done.returncode, done.stdout, done.stderr)
 
 
+def pipe_to(host: Host, source: Sequence[str], words: Sequence[str]) -> Answer:
+    """Run words there that read what a command here writes, however much that is."""
+    with subprocess.Popen(source, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as sending:
+        done = subprocess.run(
+            ssh_command(host, words),
+            stdin=sending.stdout,
+            capture_output=True,
+            text=True,
+            check=False,
+            errors="replace",
+        )
+        assert sending.stdout is not None and sending.stderr is not None  # noqa: S101
+        sending.stdout.close()  # or a sender that nobody reads any more waits for ever
+        said = sending.stderr.read().decode(errors="replace")
+    if sending.returncode and not done.returncode:
+        return Answer(host, sending.returncode, "", said)
+    return Answer(host, done.returncode, done.stdout, done.stderr)
+
+
 def follow(host: Host, words: Sequence[str], show: Callable[[str], None]) -> int:
     """Run to the end, showing each line of output as it comes; the exit code, 255 if ssh failed."""
     process = subprocess.Popen(

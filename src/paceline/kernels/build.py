@@ -23,15 +23,10 @@ SWITCHED_OFF = "PACELINE_KERNEL=off"
 _HEADER = "common.h"
 
 # Fast, but NaN stays NaN: a run whose weights are spoilt must be seen to be.
-_FLAGS = (
-    "-O3",
-    "-march=native",
-    "-ffast-math",
-    "-fno-finite-math-only",
-    "-fopenmp",
-    "-shared",
-    "-fPIC",
-)
+_COMPILE = ("-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-fopenmp", "-fPIC")
+# Linked in a second command without -ffast-math: with it, gcc before version 13 adds code that
+# switches the loading process to flushing denormals, in all of its arithmetic.
+_LINK = ("-fopenmp", "-shared")
 _BUILD_SECONDS = 120
 _LONGEST_COMPLAINT = 200
 
@@ -76,7 +71,12 @@ def _built(compiler: str, name: str) -> Path:
     """The library for this source, compiler and processor; made once and kept in the cache."""
     here = resources.files("paceline.kernels")
     files = {file: (here / file).read_bytes() for file in (_HEADER, f"{name}.c")}
-    made_of = [*files.values(), " ".join(_FLAGS).encode(), _version(compiler), _processor()]
+    made_of = [
+        *files.values(),
+        " ".join((*_COMPILE, *_LINK)).encode(),
+        _version(compiler),
+        _processor(),
+    ]
     key = hashlib.sha256(b"\0".join(made_of)).hexdigest()[:16]
     folder = user_cache() / "kernels"
     make_private(folder)
@@ -88,12 +88,16 @@ def _built(compiler: str, name: str) -> Path:
     with tempfile.TemporaryDirectory(dir=folder) as work:
         for file, text in files.items():
             (Path(work) / file).write_bytes(text)
-        command = [compiler, *_FLAGS, "-o", "kernel.so", f"{name}.c", "-lm"]
-        subprocess.run(command, cwd=work, check=True, capture_output=True, timeout=_BUILD_SECONDS)
+        _run_in(work, [compiler, *_COMPILE, "-c", "-o", "kernel.o", f"{name}.c"])
+        _run_in(work, [compiler, *_LINK, "-o", "kernel.so", "kernel.o", "-lm"])
         made = Path(work) / "kernel.so"
         made.chmod(0o700)  # a umask may let a group write
         move_into_place(made, built)
     return built
+
+
+def _run_in(folder: str, command: list[str]) -> None:
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=_BUILD_SECONDS)
 
 
 def make_private(folder: Path) -> None:

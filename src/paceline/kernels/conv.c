@@ -1,6 +1,6 @@
 /* 3x3 convolutions of stride 1 over channels-last pictures, after Winograd: a picture is cut into
  * tiles of m x m results (m = 2, 3 or 4), each tile with its border is turned into (m+2) x (m+2)
- * "points", and at every point the convolution is a plain product of matrices. For m = 4 that is a
+ * "points", and at every point the convolution is a plain matrix multiplication. For m = 4 that is a
  * quarter of the multiplications (Lavin and Gray 2015 give the mathematics and the matrices).
  *
  * With U = G w G', V = B' x B, M = sum over channels of U V:  y = A' M A. The way back is the same

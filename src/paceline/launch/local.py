@@ -5,7 +5,11 @@ launcher, which asks the workers to save and stop; a second Ctrl-C ends everythi
 """
 
 import signal
+import socket
+import time
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -14,8 +18,11 @@ from paceline.errors import Say
 from paceline.launch.agent import AgentOrder
 from paceline.launch.claim import Job, claim_run, next_attempt, note_launch
 from paceline.launch.ending import ending_in_words
+from paceline.launch.hang import RankState, find_hang, without_replaceable
+from paceline.launch.remote.host_facts import read_pulses
 from paceline.launch.scratch import scratch_directory
 from paceline.launch.starter import AgentStarter, RunningAgent
+from paceline.launch.tending import in_roles, new_token
 from paceline.lifetime import process_started
 from paceline.machine.cores import num_cores
 from paceline.machine.signals import caught_by
@@ -23,12 +30,20 @@ from paceline.order import WorkerOrder
 from paceline.recipe import refuse_too_many_processes
 from paceline.record.checkpoints import all_checkpoints, step_of
 from paceline.record.writer import EventFile
+from paceline.settings import GuardSettings
+from paceline.units import format_seconds
+
+_LOOK_SECONDS = 2.0
+_LOOKS = 2
+"""In a row that find a hang: a machine that wakes up from sleep has old signs of life for a moment.
+"""
 
 
 def train(job: Job, starter: AgentStarter, say: Say) -> int:
     """Run the job to its end and return the exit code of the command."""
     started = process_started()
-    refuse_too_many_processes(job.recipe, job.num_procs)
+    if job.roles is None:
+        refuse_too_many_processes(job.recipe, job.num_procs)
     stopper = Stopper(say)
     with claim_run(job, say), caught_by(stopper.on_signal):
         note_launch(job.run, None, [])
@@ -41,6 +56,7 @@ def train(job: Job, starter: AgentStarter, say: Say) -> int:
             num_procs=job.num_procs,
             num_cores=num_cores(),
             settings=starter.environment,
+            **({"roles": list(job.roles.by_rank)} if job.roles else {}),
         )
         order = WorkerOrder(attempt=attempt, launched_at=started)
         code = _run_agent(job, order, starter, stopper)
@@ -54,13 +70,26 @@ def train(job: Job, starter: AgentStarter, say: Say) -> int:
 
 def _run_agent(job: Job, order: WorkerOrder, starter: AgentStarter, stopper: "Stopper") -> int:
     with scratch_directory(job.run.path) as scratch:
-        order = replace(order, store=str(scratch / "store"))
+        pulses = scratch / "pulses"
+        pulses.mkdir()
+        if job.num_procs > 1:  # one alone waits for nobody
+            order = replace(order, pulse_directory=str(pulses))
+        listener = socket.create_server(("127.0.0.1", 0), backlog=1024) if job.roles else None
+        if job.roles is None or listener is None:
+            order = replace(order, store=str(scratch / "store"))
+        else:
+            order = replace(order, store=f"tcp://127.0.0.1:{listener.getsockname()[1]}")
+            order = in_roles(order, job.roles, job.recipe, new_token())
         this = AgentOrder(
             str(job.run.path), job.num_procs, order.as_document(), str(scratch / "errors")
         )
-        agent = starter.start(this)
+        agent = starter.start(this, listener=listener.fileno() if listener else None)
+        if listener is not None:
+            listener.close()  # it is the agent's now
         stopper.follow(agent)
-        code = agent.wait()
+        watch = HangWatch(pulses, job.recipe.guard, stopper.say, order.replaceable)
+        while (code := agent.wait_for(_LOOK_SECONDS)) is None:
+            watch.look(time.monotonic())
         stopper.end_stragglers()
     return code
 
@@ -79,12 +108,60 @@ def _conclude(job: Job, code: int, stopper: "Stopper", say: Say) -> int:
     return code if code > 0 else 1
 
 
+class HangWatch:
+    """Says who keeps the other processes waiting. It ends nothing: what is only slow goes on, and
+    what hangs is given up by torch after `guard.group_seconds`."""
+
+    def __init__(
+        self, pulses: Path, guard: GuardSettings, say: Say, replaceable: Sequence[int] = ()
+    ) -> None:
+        self._pulses, self._guard, self._say = pulses, guard, say
+        self._replaceable = replaceable
+        self._step, self._since, self._slowest_seconds = 0, 0.0, 0.0
+        self._num_looks = 0
+        self._said_at_step: int | None = None
+
+    def look(self, now: float) -> None:
+        told = read_pulses(self._pulses)
+        states = without_replaceable(
+            [RankState.of("", {**beat, "silent_seconds": age}) for beat, age in told],
+            self._replaceable,
+        )
+        if not states:
+            return
+        self._note_steps(min(state.step for state in states), now)
+        hang = find_hang(states, self._guard.hang_seconds, self._slowest_seconds)
+        is_waiting = any(state.collective for state in states)
+        self._num_looks = self._num_looks + 1 if hang is not None and is_waiting else 0
+        if hang is None or self._num_looks < _LOOKS or self._said_at_step == self._step:
+            return
+        self._said_at_step = self._step
+        places = "\n".join(f"  {_place(state)}" for state in states)
+        self._say(
+            f"hang: {hang.text}; where every process is:\n{places}\n"
+            f"It is given up after {format_seconds(self._guard.group_seconds)} "
+            "(guard.group_seconds); Ctrl-C ends it now"
+        )
+
+    def _note_steps(self, step: int, now: float) -> None:
+        if step == self._step:
+            return
+        if self._step:  # what came before the first one was no step
+            seconds = (now - self._since) / (step - self._step)
+            self._slowest_seconds = max(self._slowest_seconds, seconds)
+        self._step, self._since = step, now
+
+
+def _place(state: RankState) -> str:
+    return f"{state.place}, for {format_seconds(state.quiet_seconds)}"
+
+
 class Stopper:
     """Turns signals to the launcher into an orderly end of the workers."""
 
     def __init__(self, say: Say) -> None:
         self._agent: RunningAgent | None = None
-        self._say = say
+        self.say = say
         self._workers: list[psutil.Process] = []
         self.asked: int | None = None
 
@@ -96,7 +173,7 @@ class Stopper:
     def on_signal(self, number: int, _frame: Any) -> None:
         if self.asked is not None:
             if number != signal.SIGHUP:  # a closed terminal sends it more than once
-                self._say("ending at once")
+                self.say("ending at once")
                 self._end_at_once()
             return
         self.asked = number
@@ -104,7 +181,7 @@ class Stopper:
         if not self._workers:
             self._end_at_once()
             return
-        self._say("saving a checkpoint, then stopping (once more: end at once)")
+        self.say("saving a checkpoint, then stopping (once more: end at once)")
         for worker in self._workers:
             worker.terminate()
 

@@ -6,7 +6,6 @@ import platform
 import socket
 import sys
 import time
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,10 +73,9 @@ def describe(observer: Any, optimizer: Any, place: Place) -> dict[str, Any]:
         told["loader"] = loader.facts
         told["loader_workers"] = loader.facts.get("workers") or 0
     told["parallel"] = _parallel(observer, optimizer)
-    told |= _of_device(str(told["device"]))
     if observer.autocast in _DTYPES:
         told["precision"] = _DTYPES[observer.autocast]
-    return told
+    return {**told, **_of_device(str(told["device"]))}
 
 
 def _of_parameters(optimizer: Any) -> dict[str, Any]:
@@ -100,18 +98,18 @@ def _of_parameters(optimizer: Any) -> dict[str, Any]:
 
 
 def _of_device(device: str) -> dict[str, Any]:
-    """What a CUDA device can multiply in, and whether products of fp32 are made in TF32."""
-    if not device.startswith("cuda"):
-        return {}
+    """What a CUDA device can multiply in, and whether fp32 is rounded to TF32 there."""
     torch = sys.modules["torch"]
     try:
+        if not device.startswith("cuda") or torch.version.cuda is None:
+            return {}
         major, minor = torch.cuda.get_device_capability(device)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch is about to rename the setting
-            is_tf32 = torch.get_float32_matmul_precision() != "highest"
-    except Exception:
+        return {
+            "compute_capability": f"{major}.{minor}",
+            "tf32": bool(torch.backends.cuda.matmul.allow_tf32),
+        }
+    except Exception:  # a script may have set it in torch's newer way, which the older refuses
         return {}
-    return {"compute_capability": f"{major}.{minor}", "tf32": is_tf32}
 
 
 def first_step(optimizer: Any) -> int:

@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Final
 
 from paceline.errors import UserError
-from paceline.plan.job import NCCL_EXCHANGE, NCCL_OVERLAP, Figure, Job, Link
+from paceline.pace.job import NCCL_COPYING, RING, TREE, Exchange, Figure, Job, Link
 
 _SHARE_OF_PEAK: Final = Figure(
     0.35, 0.4, "training reaches a fifth to a half of a data sheet's peak"
@@ -122,8 +122,7 @@ def moved_to(job: Job, instance: Instance, device_then: str, precision: str) -> 
         job,
         compute=compute,
         update=update,
-        overlap=NCCL_OVERLAP,
-        exchange=NCCL_EXCHANGE,
+        exchange=Exchange(copying=NCCL_COPYING, algorithms=(RING, TREE)),
         devices_per_host=max(instance.num_devices, 1),
     )
 

@@ -6,18 +6,17 @@ from pathlib import Path
 from typing import Final
 
 from paceline.errors import UserError
+from paceline.pace.exchange import Size
+from paceline.pace.job import Figure, Job, Link
+from paceline.pace.predict import Prediction, most_useful_hosts, predict
+from paceline.pace.remedies import Remedy, remedies
 from paceline.plan.catalogue import Instance, find_instance, link_of_type, moved_to
-from paceline.plan.from_run import calibrated, job_of
-from paceline.plan.job import Figure, Job, Link
-from paceline.plan.model import Size
-from paceline.plan.predict import Prediction, most_useful_hosts, predict
-from paceline.plan.remedies import Remedy, remedies
 from paceline.report import foreign
 from paceline.report.facts.facts import Facts, Options
 from paceline.report.facts.network import link_of
 from paceline.report.own.run import read_run
+from paceline.report.remedies.job import LAN_LATENCY, calibrated, job_of
 
-_LAN_LATENCY: Final = Figure(50e-6, 0.5, "usual on Ethernet")
 _GIVEN_SPREAD: Final = 0.03
 
 
@@ -57,6 +56,7 @@ class Plan:
 
 def plan_from(path: Path, question: Question) -> Plan:
     facts = _facts(path, question)
+    refuse_servers(facts)
     job = job_of(facts, question.gradient_bytes)
     return plan(job if question.type_name else calibrated(job, facts), facts, question)
 
@@ -92,6 +92,14 @@ def plan(job: Job, facts: Facts, question: Question) -> Plan:
     )
 
 
+def refuse_servers(facts: Facts) -> None:
+    if facts.roles is not None:
+        raise UserError(
+            f"{facts.run} was trained with parameter servers, and plans are for all-reduce",
+            "plan from a short run of the same recipe with strategy=all-reduce",
+        )
+
+
 def refuse_without_gradients(job: Job, sizes: Sequence[Size]) -> None:
     if job.gradient_bytes is None and any(size.processes > 1 for size in sizes):
         raise UserError(
@@ -105,14 +113,14 @@ def _link(
 ) -> Link:
     if question.bits_per_second:
         speed = Figure(question.bits_per_second, _GIVEN_SPREAD, "given with --network")
-        return Link(speed, _LAN_LATENCY)
+        return Link(speed, LAN_LATENCY)
     if instance is not None and instance.baseline_bits_per_second:
         return link_of_type(instance)
     told = link_of(facts)
     if told:
-        return Link(Figure(told, _GIVEN_SPREAD, f"the hosts of {facts.run}"), _LAN_LATENCY)
+        return Link(Figure(told, _GIVEN_SPREAD, f"the hosts of {facts.run}"), LAN_LATENCY)
     if all(size.hosts == 1 for size in sizes):
-        return Link(Figure(1e9, 0.0, "not needed"), _LAN_LATENCY)
+        return Link(Figure(1e9, 0.0, "not needed"), LAN_LATENCY)
     raise UserError(
         f"{facts.run} does not tell how fast a link between hosts would be",
         "give it: --network 1Gbit, or --type for a machine to rent; "

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from paceline.plan.model import Size
+from paceline.pace.exchange import Size
+from paceline.pace.predict import Prediction, Range
 from paceline.plan.plan import Plan
-from paceline.plan.predict import Prediction, Range
-from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER
+from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK, OPTIMIZER
 from paceline.report.render.style import page
 from paceline.report.render.svg import Axis, Line, line_plot
 from paceline.units import count_of, format_bits, format_bytes, format_seconds, percent, plural
 
-_PHASES = (INPUT, COMPUTE, NETWORK, OPTIMIZER)
+_PHASES = (INPUT, COMPUTE, NETWORK, OPTIMIZER, CHECKPOINT)
 
 
 def as_text(plan: Plan) -> str:
@@ -129,7 +129,10 @@ def _sources(plan: Plan) -> list[str]:
         "update of the weights": (job.update, format_seconds(job.update.value)),
         "link": (link.bits_per_second, format_bits(link.bits_per_second.value)),
         "latency": (link.latency_seconds, format_seconds(link.latency_seconds.value)),
-        "overlap of sending with backward": (job.overlap, percent(job.overlap.value)),
+        "copying of a byte that is sent": (
+            job.exchange.copying,
+            f"{1e9 * job.exchange.copying.value:.2g} ns",
+        ),
         "spread of a process's step": (job.jitter, percent(job.jitter.value)),
         "waiting, as a multiple of the formulas": (job.network, f"{job.network.value:.2f}"),
     }

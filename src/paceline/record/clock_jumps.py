@@ -1,7 +1,7 @@
 """Jumps of the clock on the wall: found, and taken out of the times of a run.
 
-A clock that is set, or a machine that sleeps, moves `time` without `seconds`, which a clock that
-nobody can set has measured.
+A clock that is set, or a machine that sleeps, moves `time` without `seconds`, which a
+monotonic clock has measured.
 """
 
 import math
@@ -49,7 +49,7 @@ def _marks(events: list[Event], attempt: int, kind: str) -> Numbers:
 
 def _jumps_between(marks: Numbers) -> list[tuple[int, float]]:
     """(step, seconds) of jumps between marks, which are (time, seconds since the mark before by a
-    clock that nobody can set, step, events lost before it). Where events were lost, time is
+    monotonic clock, step, events lost before it). Where events were lost, time is
     missing for another reason."""
     passed = np.diff(marks[:, 0]) - marks[1:, 1]
     jumped = (np.abs(passed) > np.maximum(_LEAST_JUMP, marks[1:, 1])) & (marks[1:, 3] == 0)

@@ -28,7 +28,7 @@ class Attempt:
     exit_code: int | None
     """None when the launcher was killed and could not say, or is still running."""
     booked_seconds: float
-    """What its events booked to phases, by a clock that nobody can set."""
+    """What its events booked to phases, by a monotonic clock."""
     seconds_after: float
     """From the last event with phases to the last sign of life."""
     has_end: bool

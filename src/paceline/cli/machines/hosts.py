@@ -7,15 +7,12 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paceline.arguments import Parser, Verbs, confirm, count, say
+from paceline.arguments import Parser, Verbs, count, say
+from paceline.cli.machines.setup import add_hosts_file, add_mount, add_setup
 from paceline.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from paceline.doctor.examination import Diagnosis
-    from paceline.hosts.file import Host
-    from paceline.hosts.steps import Step
 
 _IMPORTS = ["aws", "gcloud", "ibmcloud", "plain", "slurm", "mpi"]
 
@@ -29,17 +26,18 @@ def add_hosts(verbs: Verbs) -> None:
     )
     _add_import(inner)
     ssh = inner.add_parser("ssh", help="a shell on one host")
-    _add_hosts_file(ssh)
+    add_hosts_file(ssh)
     ssh.add_argument("host", help="its name, or its number in the file from 0 on")
     ssh.add_argument("command", nargs="*", help="instead of a shell")
     ssh.set_defaults(call=ssh_to_host)
     run = inner.add_parser("run", help="a command on all hosts at once")
-    _add_hosts_file(run)
+    add_hosts_file(run)
     run.add_argument("command", nargs="+", help="after --, the command and its arguments")
     run.set_defaults(call=run_on_hosts)
     _add_push(inner)
     _add_check(inner)
-    _add_setup(inner)
+    add_setup(inner)
+    add_mount(inner)
 
 
 def _add_import(inner: Verbs) -> None:
@@ -55,7 +53,7 @@ def _add_import(inner: Verbs) -> None:
 
 def _add_push(inner: Verbs) -> None:
     push = inner.add_parser("push", help="send this code and its environment to all hosts")
-    _add_hosts_file(push)
+    add_hosts_file(push)
     push.add_argument(
         "--to", default="paceline-host", help="directory there (default: ~/paceline-host)"
     )
@@ -73,31 +71,12 @@ def _add_push(inner: Verbs) -> None:
 
 def _add_check(inner: Verbs) -> None:
     check = inner.add_parser("check", help="the doctor: all that must be right before a run")
-    _add_hosts_file(check)
+    add_hosts_file(check)
     check.add_argument("recipe", nargs="?", help="check for this recipe: its data and sizes")
     check.add_argument("settings", nargs="*", metavar="name=value", help="settings of the recipe")
     check.add_argument("--run", type=Path, help="run directory (default: runs/RECIPE)")
     check.add_argument("--quick", action="store_true", help="do not measure bandwidth")
     check.set_defaults(call=check_hosts)
-
-
-def _add_setup(inner: Verbs) -> None:
-    setup = inner.add_parser("setup", help="bring all hosts from a bare image to ready")
-    setup.add_argument("--no-env", action="store_true", help="do not send code and environment")
-    setup.add_argument("--pip", default="", metavar="OPTIONS", help="more for pip: --pip='...'")
-    setup.set_defaults(call=set_up_hosts)
-    mount = inner.add_parser("mount", help="shared storage on all hosts, now and after a restart")
-    mount.add_argument("storage", help="nfs://SERVER/PATH, smb://, sshfs://USER@HOST/PATH, dir://")
-    mount.add_argument("directory", help="where, on every host")
-    mount.add_argument("--credentials", help="for SMB: a file on every host")
-    mount.set_defaults(call=mount_on_hosts)
-    for parser in (setup, mount):
-        _add_hosts_file(parser)
-        parser.add_argument("--yes", action="store_true", help="do it without asking")
-
-
-def _add_hosts_file(parser: Parser) -> None:
-    parser.add_argument("--hosts", type=Path, metavar="FILE", help="default: hosts.yaml here")
 
 
 def add_lab(verbs: Verbs) -> None:
@@ -172,71 +151,11 @@ def run_on_hosts(arguments: argparse.Namespace) -> int:
 
 
 def push_to_hosts(arguments: argparse.Namespace) -> int:
-    from dataclasses import replace
-
     from paceline.hosts.file import load_hosts
-    from paceline.hosts.push import Order, find_own_project, pack, pack_project, push
+    from paceline.hosts.push import Order, send_all
 
     order = Order(arguments.to, not arguments.no_env, arguments.python, arguments.pip)
-    own = arguments.project or find_own_project(Path.cwd())
-    parcel = replace(pack(), project=pack_project(own.absolute()) if own else None)
-    return 1 if push(load_hosts(arguments.hosts).hosts, order, parcel, say) else 0
-
-
-def set_up_hosts(arguments: argparse.Namespace) -> int:
-    from paceline.hosts.file import load_hosts
-    from paceline.hosts.setup import setup_steps
-
-    hosts = load_hosts(arguments.hosts).hosts
-    code = _bring_to(hosts, setup_steps(), arguments.yes)
-    if code or arguments.no_env:
-        return code
-    arguments.to, arguments.python, arguments.project = "paceline-host", "python3", None
-    return push_to_hosts(arguments)
-
-
-def mount_on_hosts(arguments: argparse.Namespace) -> int:
-    from paceline.hosts.file import load_hosts
-    from paceline.hosts.mount import (
-        find_not_shared,
-        mount_steps,
-        read_storage,
-        refuse_other_mounts,
-    )
-
-    hosts, directory = load_hosts(arguments.hosts).hosts, arguments.directory.rstrip("/")
-    storage = read_storage(arguments.storage, arguments.credentials)
-    steps = mount_steps(storage, directory)
-    refuse_other_mounts(hosts, storage, directory)
-    if code := _bring_to(hosts, steps, arguments.yes):
-        return code
-    if apart := find_not_shared(hosts, directory):
-        say(f"{', '.join(apart)}: {directory} is mounted, but has other files than {hosts[0].name}")
-        return 1
-    say(f"all {len(hosts)} hosts see the same files in {directory}")
-    return 0
-
-
-def _bring_to(hosts: "Sequence[Host]", steps: "list[Step]", is_agreed: bool) -> int:
-    """0 where all is as it should be in the end; nothing is done before it is shown and agreed."""
-    from paceline.hosts.steps import apply_todos, describe, find_todos
-    from paceline.terminal import printable
-
-    todos = find_todos(hosts, steps)
-    if not todos:
-        say(f"nothing to do on {len(hosts)} hosts: {', '.join(step.name for step in steps)}")
-        return 0
-    say(f"to do:\n{printable(describe(todos))}")
-    if any(todo.step.apply for todo in todos) and not (
-        is_agreed or confirm("do this on these hosts?", "add --yes")
-    ):
-        say("nothing was done")
-        return 1
-    failed = apply_todos(todos, say)
-    if failed:
-        names = ", ".join(dict.fromkeys(f"{t.host.name}: {t.step.name}" for t in failed))
-        say(f"not done: {names}. Put it right; the same command goes on from there")
-    return 1 if failed else 0
+    return send_all(load_hosts(arguments.hosts).hosts, order, say, arguments.project)
 
 
 def check_hosts(arguments: argparse.Namespace) -> int:

@@ -1,11 +1,12 @@
 """Verbs that write job files for batch systems and for engines that create machines."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paceline.arguments import Parser, Verbs, confirm, count, say
+from paceline.arguments import Parser, Verbs, count, say
+from paceline.cli.machines.job_request import make_request
+from paceline.cli.machines.slurm import add_slurm, hand_in, launch_slurm, write_new
 from paceline.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def add_launch(verbs: Verbs) -> None:
     for kind, text in _KINDS.items():
         parser = kinds.add_parser(kind, help=text, description=_ABOUT)
         _add_common(parser)
-        _add_slurm(parser) if kind == "slurm" else _add_machines(parser, kind)
+        add_slurm(parser) if kind == "slurm" else _add_machines(parser, kind)
     _add_import(kinds)
 
 
@@ -49,17 +50,6 @@ def _add_common(parser: Parser) -> None:
     parser.set_defaults(call=launch_job)
 
 
-def _add_slurm(parser: Parser) -> None:
-    parser.add_argument("--time", default="24:00:00", help="limit of one go (default: 24:00:00)")
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="another option of sbatch, like partition=gpu",
-    )
-
-
 def _add_machines(parser: Parser, kind: str) -> None:
     parser.add_argument("--type", help="machine: g4dn.2xlarge, A100:8, n1-standard-8+T4:1")
     parser.add_argument("--spot", action="store_true", help="cheaper machines that may be taken")
@@ -71,14 +61,17 @@ def _add_machines(parser: Parser, kind: str) -> None:
     parser.add_argument(
         "--setup", action="append", default=[], metavar="COMMAND", help="run first on every host"
     )
-    parser.add_argument("--install", default="paceline", help="for pip, where there is no image")
+    if kind in ("sky", "dstack"):
+        parser.add_argument("--install", help="for pip (default: this Paceline is sent along)")
+    if kind == "sky":
+        parser.add_argument("--group", help="security group of AWS (`paceline cloud group`)")
     if kind == "dstack":
         parser.add_argument(
             "--fleet", type=Path, metavar="HOSTS", help="write a fleet of the hosts in this file"
         )
     if kind == "vertex":
         parser.add_argument(
-            "--parameter-servers", type=count, default=0, metavar="N", help="for a script of yours"
+            "--parameter-servers", type=count, default=0, metavar="N", help="besides --hosts"
         )
 
 
@@ -108,8 +101,8 @@ def launch_job(arguments: argparse.Namespace) -> int:
             f"paceline launch {arguments.kind} RECIPE, or ... -- train.py --its --options",
         )
     if arguments.kind == "slurm":
-        return _launch_slurm(arguments, script)
-    request = _request(arguments, script)
+        return launch_slurm(arguments, script)
+    request = make_request(arguments, script)
     return _deliver(arguments, _write(arguments, request), request)
 
 
@@ -125,7 +118,7 @@ def _print_or_write(path: Path | None, text: str) -> int:
     if path is None:
         print(text, end="")
         return 0
-    _write_new(path, text)
+    write_new(path, text)
     say(f"wrote {path}; its first lines say how to hand it in and how to give machines back")
     return 0
 
@@ -137,170 +130,23 @@ def _write(arguments: argparse.Namespace, request: "Request") -> str:
     from paceline.jobfiles.vertex import write_vertex
 
     if arguments.kind == "vertex":
-        if arguments.parameter_servers and arguments.recipe:
-            raise UserError(
-                "Paceline's own tasks average gradients among equals and use no parameter servers",
-                "leave --parameter-servers out, or run a script of yours after --",
-            )
         return write_vertex(request, arguments.parameter_servers)
     writers = {"sky": write_sky, "dstack": write_dstack, "kubernetes": write_kubernetes}
     return writers[arguments.kind](request)
 
 
-def _request(arguments: argparse.Namespace, script: list[str]) -> "Request":
-    from paceline.jobfiles.request import Request, job_name, read_machine
-
-    named = arguments.recipe or Path(script[0]).stem
-    name = arguments.name or job_name(Path(named).stem)
-    if name != job_name(name):
-        raise UserError(
-            f"'{name}' is no name for a job", f"small letters and dashes: {job_name(name)}"
-        )
-    run = _run_directory(arguments, name)
-    machine = read_machine(arguments.type)
-    num_procs = arguments.procs or machine.num_accelerators or None
-    if script:
-        words, sends_code = _script_words(script, run, arguments.procs), True
-    else:
-        words, sends_code = _recipe_words(arguments, run, num_procs)
-    return Request(
-        name,
-        tuple(words),
-        run,
-        arguments.nodes,
-        num_procs,
-        machine,
-        arguments.spot,
-        arguments.image,
-        arguments.storage,
-        tuple(arguments.setup),
-        arguments.install,
-        arguments.hours,
-        arguments.region,
-        sends_code,
-    )
-
-
-def _run_directory(arguments: argparse.Namespace, name: str) -> str:
-    from paceline.jobfiles.request import MOUNT, UNSAVED
-    from paceline.jobfiles.vertex import vertex_directory
-
-    if arguments.run:
-        return str(arguments.run)
-    if arguments.storage and arguments.kind == "vertex":
-        return f"{vertex_directory(arguments.storage)}/runs/{name}"
-    if arguments.storage:
-        return f"{MOUNT}/runs/{name}"
-    say("no --storage is named: the run is on the machines' own disks, and ends with them")
-    return f"{UNSAVED}/runs/{name}"
-
-
-def _script_words(script: list[str], run: str, procs: int | None) -> list[str]:
-    chosen = ["--procs", str(procs)] if procs else []
-    return ["paceline", "run", "--run", run, *chosen, *script]
-
-
-def _recipe_words(
-    arguments: argparse.Namespace, run: str, num_procs: int | None
-) -> tuple[list[str], bool]:
-    """The command, and whether the recipe needs files from here."""
-    from paceline import recipe
-    from paceline.cli.words import understand
-    from paceline.project import is_own
-    from paceline.recipe import refuse_too_many_processes
-
-    world = arguments.nodes * (num_procs or 1)
-    settings = understand(arguments.recipe, arguments.settings, lambda _: world, say)
-    loaded = recipe.load(arguments.recipe, settings)
-    refuse_too_many_processes(loaded, world)
-    words = ["paceline", "train", arguments.recipe, *settings, "--run", run]
-    if arguments.procs:
-        words += ["--procs", str(arguments.procs)]
-    is_file = arguments.recipe not in recipe.shipped()
-    if is_file and Path(arguments.recipe).is_absolute():
-        raise UserError(
-            f"{arguments.recipe} is a path of this machine, and the job runs on others",
-            "start this command in the directory of the recipe and name it without that directory",
-        )
-    return words, is_file or is_own(loaded.workload)
-
-
 def _deliver(arguments: argparse.Namespace, text: str, request: "Request") -> int:
-    from paceline.jobfiles.submit import engine_of, submit
-
-    engine = engine_of(arguments.kind, request) if arguments.submit else None
-    if engine is None:
+    if not arguments.submit:
         return _print_or_write(arguments.to, text)
     path = arguments.to or Path(f"{request.name}.{_ending(arguments.kind)}")
-    _write_new(path, text)
-    print(text, end="", flush=True)
-    instead = "hand the file in with the command in its first lines"
-    return submit(engine, path, lambda question: confirm(question, instead), say)
+    return hand_in(arguments.kind, request, path, text)
 
 
 def _ending(kind: str) -> str:
-    return {"dstack": "dstack.yml", "slurm": "sh"}.get(kind, f"{kind}.yaml")
-
-
-def _write_new(path: Path, text: str) -> None:
-    """A file that holds something else is the user's and stays."""
-    if path.exists() and path.read_text(encoding="utf-8", errors="replace") != text:
-        raise UserError(f"{path} exists and holds something else", "--to FILE names another")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    return "dstack.yml" if kind == "dstack" else f"{kind}.yaml"
 
 
 def import_job(arguments: argparse.Namespace) -> int:
     from paceline.jobfiles.ai_platform import import_config
 
     return _print_or_write(arguments.to, import_config(arguments.file, arguments.image, say))
-
-
-def _launch_slurm(arguments: argparse.Namespace, script: list[str]) -> int:
-    from paceline import recipe
-    from paceline.cli.words import understand
-    from paceline.jobfiles.request import Request, job_name
-    from paceline.launch.batch.slurm import SlurmJob, ask_slurm, batch_script, find_gpus_per_node
-
-    if script:
-        raise UserError(
-            "for Slurm, Paceline writes scripts for recipes only",
-            "in your own batch script: srun paceline run train.py ...",
-        )
-    procs = arguments.procs or 1
-    world = arguments.nodes * procs
-    settings = understand(arguments.recipe, arguments.settings, lambda _: world, say)
-    loaded = recipe.load(arguments.recipe, settings)
-    path = arguments.run or Path("runs") / Path(arguments.recipe).stem
-    job = SlurmJob(
-        [arguments.recipe, *settings],
-        str(path.absolute()),
-        arguments.nodes,
-        procs,
-        arguments.time,
-        arguments.option,
-        _own_command(),
-        find_gpus_per_node(arguments.option),
-    )
-    text = batch_script(job, loaded)
-    if arguments.submit:
-        path.mkdir(parents=True, exist_ok=True)
-        name = job_name(Path(arguments.recipe).stem)
-        return _deliver(arguments, text, Request(name, (), str(path.absolute())))
-    if arguments.to is None:
-        print(text, end="")
-        return 0
-    arguments.to.write_text(text, encoding="utf-8")
-    arguments.to.chmod(0o755)
-    path.mkdir(parents=True, exist_ok=True)
-    if said := ask_slurm(arguments.to):
-        say(said)
-    say(f"wrote {arguments.to}; hand it in with: sbatch {arguments.to}")
-    return 0
-
-
-def _own_command() -> tuple[str, ...]:
-    program = Path(sys.argv[0])
-    if program.name == "__main__.py":  # started as `python -m paceline.cli`
-        return sys.executable, "-m", "paceline.cli"
-    return (str(program.absolute()),)

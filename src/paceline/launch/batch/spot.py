@@ -23,7 +23,7 @@ def watching_for_notice(
     end: Callable[[], None], say: Say, variables: Mapping[str, str] = os.environ
 ) -> Iterator[None]:
     """Calls `end` once when the cloud says that this machine goes."""
-    if variables.get("PACELINE_SPOT") != "1":
+    if not is_spot_machine(variables):
         yield
         return
     over = threading.Event()
@@ -40,6 +40,11 @@ def watching_for_notice(
         yield
     finally:
         over.set()
+
+
+def is_spot_machine(variables: Mapping[str, str] = os.environ) -> bool:
+    """As the job file says."""
+    return variables.get("PACELINE_SPOT") == "1"
 
 
 def find_notice(variables: Mapping[str, str] = os.environ) -> str | None:

@@ -70,13 +70,9 @@ class HostLink:
         self.is_ready, self.is_leaving, self.since = False, False, time.monotonic()
         self.heard = self.since
         self.complaints, self.exit, self.beats = [], None, []
-        words = [
-            self.host.python,
-            "-m",
-            "paceline.launch.remote.supervisor",
-            self.name,
-            self.hello["run"],
-        ]
+        run: str = self.hello["run"]
+        supervisor = ["-m", "paceline.launch.remote.supervisor", self.name, run]
+        words = self.host.python_words(supervisor, needed=[run])
         self.process = subprocess.Popen(
             ssh_command(self.host, words),
             text=True,

@@ -34,6 +34,8 @@ class Ended:
     code: int
     is_recorded: bool
     """At least one step was seen."""
+    was_told_to_end: bool = False
+    """SIGTERM came before it ended."""
 
 
 def run_script(
@@ -55,19 +57,20 @@ def run_script(
         note_launch(run, None, [])
         with scratch_directory(run.path) as scratch, naming_hangs(scratch, run.path, say):
             order = ObserveOrder(str(run.path), attempt, started, pulse_directory=str(scratch))
-            code = _run_process(run, command, order, output)
+            code, was_told_to_end = _run_process(run, command, order, output)
         events.write("exit", code=code)
         events.close()
         note_end(run, code)
         is_recorded = conclude(run, code, attempt, say)
         if attempt == 1:
             remove_unused(run)
-    return Ended(code, is_recorded)
+    return Ended(code, is_recorded, was_told_to_end)
 
 
 def _run_process(
     run: RunDirectory, command: ScriptCommand, order: ObserveOrder, output: int | None
-) -> int:
+) -> tuple[int, bool]:
+    """Its exit code, and whether it was told to end."""
     sys.stdout.flush()
     signals = PassedOn()
     with signals.caught(), probing(run, order.attempt, socket.gethostname()):
@@ -83,7 +86,7 @@ def _run_process(
             ) from error
         signals.follow(process)
         code = process.wait()
-    return code if code >= 0 else 128 - code
+    return (code if code >= 0 else 128 - code), signals.had(signal.SIGTERM)
 
 
 class PassedOn:
@@ -93,6 +96,7 @@ class PassedOn:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []
+        self._had: set[int] = set()
 
     def follow(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
@@ -109,7 +113,11 @@ class PassedOn:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    def had(self, number: int) -> bool:
+        return number in self._had
+
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
+        self._had.add(number)
         if self._process is None:
             self._early.append(number)
             return

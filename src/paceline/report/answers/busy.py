@@ -6,7 +6,12 @@ from typing import Any
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.answers.words import again
 from paceline.report.facts.arithmetic import could_be_lighter
-from paceline.report.facts.busyness import achieved_flops, longest_wait, utilisation
+from paceline.report.facts.busyness import (
+    achieved_flops,
+    is_on_cuda,
+    longest_wait,
+    utilisation,
+)
 from paceline.report.facts.facts import Facts
 from paceline.units import format_flops, percent
 
@@ -16,6 +21,14 @@ _HOW = (
     "machines; floating-point operations are counted once per unit and compared with a matrix "
     "multiplication that every process times at the start"
 )
+
+
+_NOT_WITH_ARITHMETIC = {
+    "cores": " So the cores were busy, but mostly not with arithmetic: with memory traffic, with "
+    "many small operations, or with threads that spin while they wait.",
+    "devices": " So the devices were busy, but mostly not with arithmetic: with memory traffic, or "
+    "with many small operations.",
+}
 
 
 def busy(facts: Facts) -> Answer:
@@ -92,10 +105,7 @@ def _meaning(facts: Facts, share: float, of_peak: float) -> str:
             "fewer operations than are counted for them."
         )
     if share > 0.8 and of_peak < 0.2:
-        return (
-            " So the cores were busy, but mostly not with arithmetic: with memory traffic, with "
-            "many small operations, or with threads that spin while they wait."
-        )
+        return _NOT_WITH_ARITHMETIC["devices" if is_on_cuda(facts) else "cores"]
     if share < 0.6:
         return " They could have done more: see what held it up."
     return ""
@@ -130,7 +140,9 @@ def _missing(facts: Facts, share: float, achieved: float | None, peak: float | N
             " beside it, or `paceline train`, which probes every host"
         )
     lacking = []
-    if not math.isfinite(share):
+    if not math.isfinite(share) and is_on_cuda(facts) and facts.world.hosts:
+        lacking.append("the use of the devices, which NVIDIA's library (NVML) did not tell")
+    elif not math.isfinite(share):
         lacking.append("probes (events/host-*.jsonl), which training writes by itself")
     if facts.is_observed and not achieved:
         lacking.append(
@@ -152,9 +164,8 @@ def _busier(facts: Facts, of_peak: float) -> str:
     if not (math.isfinite(of_peak) and of_peak < 0.3):
         return ""
     micro = (facts.settings.get("batch") or {}).get("micro")
-    on_cuda = str(facts.begin.get("device", "")).startswith("cuda")
     if could_be_lighter(facts):
         return again(facts.run, "precision=auto")
-    if on_cuda and isinstance(micro, int):
+    if is_on_cuda(facts) and isinstance(micro, int):
         return f"larger micro-batches: {again(facts.run, f'batch.micro={2 * micro}')}"
     return ""

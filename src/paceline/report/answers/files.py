@@ -280,10 +280,11 @@ def _parts_of_save(one: SaveCost) -> list[str]:
         parts.append(f"waiting for the save before {format_seconds(one.wait_seconds)}")
     if one.slowed_seconds is None:
         parts.append("an unknown time for slower steps beside the writing thread")
+    elif one.slowed_seconds == 0:
+        parts.append("nothing for slower steps beside the writing thread")
     else:
-        slowed = format_seconds(abs(one.slowed_seconds))
-        less = " less" if one.slowed_seconds < 0 else " more"
-        parts.append(f"{slowed}{less} in the steps beside the writing thread")
+        slowed = format_seconds(one.slowed_seconds)
+        parts.append(f"{slowed} more in the steps beside the writing thread")
     return parts
 
 
@@ -291,11 +292,15 @@ def _frequency(facts: Facts, one: SaveCost) -> str:
     every = facts.saving.every_steps
     if not every or not facts.verdict.step_seconds:
         return ""
-    others = [f"{percent(_share_at(facts, one, n))} {_every(n)}" for n in other_frequencies(every)]
+    now = percent(_share_at(facts, one, every))
+    shares = [(percent(_share_at(facts, one, n)), _every(n)) for n in other_frequencies(every)]
+    others = [f"{share} {often}" for share, often in shares]
+    told = f"it would cost {listed(others)}"
+    if all(share == now for share, _ in shares):
+        told = f"it would cost as little {' or '.join(often for _, often in shares)}"
     return (
-        f" Saving {_every(every)} costs {_at_least(one)}{percent(_share_at(facts, one, every))} of "
-        "the loop"
-        f"{_range_of_share(facts, one, every)}; it would cost {listed(others)}."
+        f" Saving {_every(every)} costs {_at_least(one)}{now} of the loop"
+        f"{_range_of_share(facts, one, every)}; {told}."
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.answers.words import listed
+from paceline.report.facts.arithmetic import AUTOCAST, lighter_precision
 from paceline.report.facts.busyness import utilisation
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.verdict import STRAGGLER
@@ -82,9 +83,9 @@ def _faster_compute(facts: Facts) -> str:
             f"other programs used {percent(others)} of the cores: stop them, or train on a "
             "machine of its own"
         )
-    on_cuda = str(facts.begin.get("device", "")).startswith("cuda")
-    if on_cuda and facts.begin.get("precision") == "fp32":
-        return 'lower precision: torch.autocast("cuda", dtype=torch.bfloat16) around the forward'
+    lighter = lighter_precision(facts)
+    if lighter is not None:
+        return f"lower precision: {AUTOCAST[lighter]} around the forward pass"
     return "more processes or machines: paceline run --procs, or --hosts hosts.yaml"
 
 

@@ -17,6 +17,7 @@ from paceline.record.story import Attempt
 from paceline.report.facts.trend import Points
 from paceline.report.facts.verdict import UNCLEAR, Verdict
 from paceline.report.facts.world_times import WorldTimes
+from paceline.report.roles.use import RolesUse
 from paceline.schedule import ScheduleSettings
 
 Numbers = NDArray[np.float64]
@@ -31,6 +32,8 @@ class Options:
     link_bits_per_second: float | None = None
     price_per_hour: float | None = None
     """Of one host."""
+    price_source: str = ""
+    """Where that is known from, where the user has not said it."""
 
 
 @dataclass(frozen=True)
@@ -332,6 +335,8 @@ class World:
     gradient_bytes: float | None = None
     """That each process gives to the all-reduce of a step."""
     gradient_parts: str = ""
+    gradients_ready: tuple[tuple[float, float], ...] = ()
+    """Bytes, and the share of a pass (forward and backward) after which they could be sent."""
     gradient_how: str = ""
 
 
@@ -408,6 +413,8 @@ class Facts:
     data: TrainingSet = field(default_factory=TrainingSet)
     saving: Saving = field(default_factory=Saving)
     verdict: Verdict = field(default_factory=lambda: Verdict(UNCLEAR, 0.0))
+    roles: RolesUse | None = None
+    """What chief, workers and servers did, where processes have roles."""
     doubts: tuple["Doubt", ...] = ()
     """What of it does not fit together."""
 

@@ -47,13 +47,17 @@ def _by_saves(cost: CheckpointCost) -> SaveCost:
     slowed = [save.slowed_seconds for save in cost.saves if save.slowed_seconds is not None]
     is_enough = len(each) >= _LEAST_SAVES
     error = 2 * float(each.std(ddof=1)) / math.sqrt(len(each)) if is_enough else None
+    copied = float(np.mean([save.copy_seconds for save in cost.saves]))
+    waited = float(np.mean([save.wait_seconds for save in cost.saves]))
+    # Beside a writing thread no step gets faster: a mean below zero is noise of the steps.
+    slower = max(float(np.mean(slowed)), 0.0) if slowed else None
     return SaveCost(
-        seconds=max(float(each.mean()), 0.0),
+        seconds=copied + waited + (slower or 0.0),
         error_seconds=error,
         num_saves=len(each),
-        copy_seconds=float(np.mean([save.copy_seconds for save in cost.saves])),
-        wait_seconds=float(np.mean([save.wait_seconds for save in cost.saves])),
-        slowed_seconds=float(np.mean(slowed)) if slowed else None,
+        copy_seconds=copied,
+        wait_seconds=waited,
+        slowed_seconds=slower,
         write_seconds=float(np.mean([save.write_seconds for save in cost.saves])),
     )
 

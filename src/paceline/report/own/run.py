@@ -23,6 +23,7 @@ from paceline.report.facts.facts import (
     Options,
     Saving,
     Score,
+    StepTimes,
     TrainingSet,
     World,
 )
@@ -44,6 +45,9 @@ from paceline.report.own.observed import (
 from paceline.report.own.oddities import warnings_of
 from paceline.report.own.rate import recorded_rate
 from paceline.report.own.step_times import step_times
+from paceline.report.prices import find_price
+from paceline.report.roles.reading import only_trainers, read_roles, times_out_of_step, with_links
+from paceline.report.roles.use import RolesUse
 
 _BYTES_OF_OTHER_RANKS = 8 << 20
 """Read of the files of all ranks but the first, in all; what is more is read in windows."""
@@ -54,7 +58,16 @@ _HOW_WALL_TIME = (
 )
 _GUARD_WORDS = ("the loss diverged", "the loss is ")
 """How the warning begins with which training stops itself."""
-_SECTIONS = ("batch", "schedule", "evaluate", "checkpoint", "target", "input")
+_SECTIONS = (
+    "batch",
+    "reduce",
+    "schedule",
+    "evaluate",
+    "checkpoint",
+    "target",
+    "input",
+    "strategy",
+)
 
 
 def read_run(path: Path, options: Options | None = None) -> Facts:
@@ -66,8 +79,10 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
     story, begin = long.story, _begin(long.story)
     newest, damages = newest_contents(run)
     environment = read_environment(run)
-    times = world_times(long.kept, records, long.cutoffs)
+    roles = read_roles(run, settings, [record.rank for record in records])
+    times = _times(long, records, roles)
     world = _world(run, long, records, (begin, environment), times)
+    roles = with_links(roles, world.hosts)
     step = _step(story)
     facts = Facts(
         run=path,
@@ -81,7 +96,7 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         loader_workers=_loader_workers(story, begin),
         loader_note=_loader_note(story),
         warnings=[*_warnings(launcher, records, long, begin), *damages],
-        options=options or Options(),
+        options=_with_known_price(options or Options(), environment),
         wall_seconds=story.wall_seconds,
         wall_how=_HOW_WALL_TIME,
         booked=booked_by_purpose(story.phases),
@@ -89,9 +104,7 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         attempts=story.attempts,
         num_steps=int(long.kept.total("num_steps")),
         num_units=long.kept.total("num_units"),
-        step_times=step_times(
-            long.kept, _slowest_events(records[0], long), is_by_device=_is_by_device(run, begin)
-        ),
+        step_times=_step_times(records[0], long, begin, run.is_observed),
         rows=long.kept,
         world=world,
         learning=_learning(run, story, long.kept, begin),
@@ -100,9 +113,27 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         ),
         data=_training_set(settings, long.kept, newest, begin),
         saving=_saving(settings, story, newest, long.kept),
-        verdict=judge(times, int(long.kept.total("num_steps"))),
+        verdict=judge(times, int(long.kept.total("num_steps")), roles),
+        roles=roles,
     )
     return checked(_as_observed(run, facts, long, records))
+
+
+def _times(long: LongStory, records: list[RankRecord], roles: RolesUse | None) -> WorldTimes:
+    if roles is not None and not roles.is_sync and len(long.kept):
+        return times_out_of_step(long.kept, records, roles)
+    return world_times(long.kept, only_trainers(records, roles), long.cutoffs)
+
+
+def _with_known_price(options: Options, environment: dict[str, Any]) -> Options:
+    """What `paceline cloud` has learned of such machines, where neither user nor hosts file say."""
+    hosts = [h for h in environment.get("hosts") or [] if h.get("price_per_hour") is not None]
+    machine = environment.get("machine_type")
+    price = find_price(machine)
+    if machine is None or price is None or hosts or options.price_per_hour is not None:
+        return options
+    source = f"{machine.removesuffix(' spot')} {price.in_words()}"
+    return replace(options, price_per_hour=price.per_hour, price_source=source)
 
 
 def _as_observed(
@@ -130,9 +161,12 @@ def _warnings(
     return [*warnings_of(launcher, records, long, begin), *of_arithmetic]
 
 
-def _is_by_device(run: RunDirectory, begin: dict[str, Any]) -> bool:
-    """Version 0.1.0 timed the host, as is done with scripts."""
-    return "compute_capability" in begin and not run.is_observed
+def _step_times(
+    first: RankRecord, long: LongStory, begin: dict[str, Any], is_observed: bool
+) -> StepTimes | None:
+    # Version 0.1.0 timed the host there too, and so it is with scripts.
+    by_device = "compute_capability" in begin and not is_observed
+    return step_times(long.kept, _slowest_events(first, long), is_by_device=by_device)
 
 
 def _world(
@@ -156,7 +190,17 @@ def _world(
         own_cpu_share=own_cpu_share(records, environment),
         peak_flops=_sum_of_known([record.facts.get("peak_flops") for record in records]),
         gradient_bytes=_reduced_per_step(long.kept, begin),
+        gradients_ready=_gradients_ready(long.story),
     )
+
+
+def _gradients_ready(story: Story) -> tuple[tuple[float, float], ...]:
+    told = story.of_kind("gradients")
+    if not told:
+        return ()
+    sizes, shares = told[-1].get("ready_bytes") or [], told[-1].get("ready_shares") or []
+    is_likely = len(sizes) == len(shares) and all(0 <= share <= 1 for share in shares)
+    return tuple(zip(sizes, shares, strict=True)) if is_likely and sum(sizes) > 0 else ()
 
 
 def _reduced_per_step(rows: StepColumns, begin: dict[str, Any]) -> float | None:
@@ -225,7 +269,10 @@ def _loader_note(story: Story) -> str:
 def global_batch(settings: dict[str, Any], begin: dict[str, Any]) -> int | None:
     batch = settings.get("batch") or {}
     world_size = begin.get("world_size") or 0
-    return batch.get("global") or (batch.get("per_device") or 0) * world_size or None
+    once = batch.get("global") or (batch.get("per_device") or 0) * world_size or None
+    accumulated = (settings.get("reduce") or {}).get("accumulate")
+    times = accumulated if isinstance(accumulated, int) else 1
+    return once * times if once else None
 
 
 def _training_set(

@@ -16,12 +16,6 @@ class Figure:
     source: str
 
 
-GLOO_OVERLAP: Final = Figure(0.5, 0.5, "measured with Gloo on CPUs; see docs/model.md")
-NCCL_OVERLAP: Final = Figure(0.8, 0.3, "assumed of NCCL, which sends beside the kernels")
-GLOO_EXCHANGE: Final = Figure(1.5e-9, 0.5, "measured with Gloo on CPUs; see docs/model.md")
-NCCL_EXCHANGE: Final = Figure(0.02e-9, 0.5, "the memory of a device, far faster than any wire")
-
-
 @dataclass(frozen=True)
 class Link:
     """The way from each host to the others."""
@@ -29,8 +23,54 @@ class Link:
     bits_per_second: Figure
     """Of the line; a little less of it carries payload."""
     latency_seconds: Figure
+    """Of one message, from one process to the next: the wire, the kernels, waking up."""
     burst_bits_per_second: float | None = None
     """What a rented machine may send for some minutes; a run of hours gets the other."""
+
+
+RING: Final = "ring"
+TREE: Final = "tree"
+BUCKET_BYTES: Final = 25 * 1024 * 1024
+"""DDP sends gradients in buckets of this size ..."""
+FIRST_BUCKET_BYTES: Final = 1024 * 1024
+"""... but for the first, which is on its way early."""
+INSIDE_BYTES_PER_SECOND: Final = 10e9
+"""Between the devices of a host, where nothing better is known: PCI Express 3."""
+
+GLOO_COPYING: Final = Figure(1.2e-9, 0.4, "measured with Gloo; see docs/model.md")
+NCCL_COPYING: Final = Figure(0.02e-9, 0.5, "the memory of a device, far faster than any wire")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Gradients that are ready at one moment."""
+
+    num_bytes: float
+    ready: float
+    """Share of a pass (forward and backward) after which they can be sent."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """How gradients go around, and what of it backward hides."""
+
+    copying: Figure = GLOO_COPYING
+    """Seconds of a processor for each byte that is sent: copies, sums, the kernel's work."""
+    processors: float = 1.0
+    """That a process keeps busy: what copying takes, it takes from them."""
+    parts: tuple[Part, ...] = ()
+    """When gradients are ready, as measured; evenly over the backward pass where nobody did."""
+    parts_how: str = "assumed: evenly over the backward pass"
+    bucket_bytes: float = BUCKET_BYTES
+    algorithms: tuple[str, ...] = (RING,)
+    """Of the library; the fastest is taken."""
+    inside_bytes_per_second: float = INSIDE_BYTES_PER_SECOND
+    sent_share: float = 1.0
+    """Of the gradients' bytes: what is compressed is less."""
+    every_steps: float = 1.0
+    """Gradients, or weights, are exchanged once in so many steps."""
+    coding: Figure = Figure(0.0, 0.0, "nothing is compressed")
+    """Seconds of a process for each byte of gradients: to compress it and back."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +102,10 @@ class Job:
     """Seconds of the optimizer in a step: the same on every process, however many there are."""
     gradient_bytes: Figure | None
     """That each process gives to the all-reduce; None where nobody told."""
-    overlap: Figure
-    """Share of the backward pass of the last micro-batch during which sending is free."""
-    exchange: Figure
-    """Seconds that a byte of gradients costs beside the wire: copies and sums."""
     jitter: Figure
     """Standard deviation of a process's step, as a share of it: the slowest sets the pace."""
-    network: Figure = Figure(1.0, 0.1, "nobody measured the exchange of this job")
+    exchange: Exchange = Exchange()
+    network: Figure = Figure(1.0, 0.05, "nobody measured the exchange of this job")
     """What was waited for others in a measured run, as a multiple of what the formulas say."""
     input_rate: Figure | None = None
     """Units a second that the loader of one process gives; None where it was never waited for."""
@@ -80,5 +117,7 @@ class Job:
     checkpoint_bytes: float | None = None
     flops_per_unit: float | None = None
     schedule: Schedule | None = None
+    samples_growth: float = 1.0
+    """How many times as many samples the same quality needs when the batch of a step doubles."""
     named: str = ""
     """The run or recipe that it stands for."""

@@ -1,16 +1,20 @@
 """From figures with their uncertainty to predictions with theirs, for each number of hosts."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
-from paceline.plan.job import Figure, Job, Link
-from paceline.plan.model import Draws, Numbers, Size, StepTime, ring_bytes, step_time, wire_seconds
-from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER
+from paceline.pace.exchange import Numbers, Size, Wire, sent_bytes
+from paceline.pace.job import Figure, Job, Link
+from paceline.pace.model import Draws, StepTime, step_time, units_of
+from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK, OPTIMIZER
 
 _NUM_DRAWS: Final = 4000
+_NUM_FIGURES: Final = 10
 _SEED: Final = 20260101
 _LOW, _HIGH = 5.0, 95.0
 _MODEL_SPREAD: Final = 0.04
@@ -42,8 +46,14 @@ class Prediction:
     """Against one host with as many devices."""
     efficiency: float
     sent_bytes_per_step: float
+    """From each host."""
     wire_seconds: float
+    """Of a step, that the link is busy, hidden or not."""
+    link_share: float
+    """Of the step."""
     bottleneck: str
+    burst_step_seconds: float | None = None
+    """While the hosts may send faster than they can for long."""
     total_seconds: Range | None = None
     """To the recipe's last step, evaluations and saves included."""
     cost: Range | None = None
@@ -53,24 +63,27 @@ class Prediction:
 
 def draws_of(job: Job, link: Link) -> Draws:
     """The same random numbers for every size, so that sizes are compared and not luck."""
-    luck = np.random.default_rng(_SEED)
+    luck = iter(np.random.default_rng(_SEED).normal(0.0, 1.0, (_NUM_FIGURES, _NUM_DRAWS)))
 
-    def drawn(figure: Figure) -> Numbers:
-        factors = np.exp(luck.normal(0.0, figure.spread, _NUM_DRAWS))
-        return np.asarray(figure.value * factors, dtype=np.float64)
+    def drawn(figure: Figure | None) -> Numbers:
+        deviation = next(luck)
+        value, spread = (figure.value, figure.spread) if figure else (0.0, 0.0)
+        return np.asarray(value * np.exp(spread * deviation), dtype=np.float64)
 
-    gradients = job.gradient_bytes or Figure(0.0, 0.0, "")
+    rate = drawn(job.input_rate)
     return Draws(
         compute=drawn(job.compute),
         update=drawn(job.update),
-        gradient_bytes=drawn(gradients),
-        overlap=np.clip(drawn(job.overlap), 0.0, 1.0),
-        exchange=drawn(job.exchange),
+        gradient_bytes=drawn(job.gradient_bytes),
         jitter=drawn(job.jitter),
         network=drawn(job.network),
-        input_rate=drawn(job.input_rate) if job.input_rate else None,
-        bits_per_second=drawn(link.bits_per_second),
-        latency_seconds=drawn(link.latency_seconds),
+        input_rate=rate if job.input_rate else None,
+        wire=Wire(
+            bits_per_second=drawn(link.bits_per_second),
+            latency_seconds=drawn(link.latency_seconds),
+            copying=drawn(job.exchange.copying),
+            coding=drawn(job.exchange.coding),
+        ),
     )
 
 
@@ -78,13 +91,18 @@ def predict(
     job: Job, link: Link, sizes: Sequence[Size], price_per_hour: float | None = None
 ) -> list[Prediction]:
     draws = draws_of(job, link)
-    alone = _rate(step_time(job, Size(1, job.devices_per_host), draws))
-    return [_predict_one(job, size, draws, alone, price_per_hour) for size in sizes]
-
-
-def _rate(found: StepTime) -> Numbers:
-    rate: Numbers = found.units / found.seconds
-    return rate
+    alone = step_time(job, Size(1, job.devices_per_host), draws).rate
+    found = [_predict_one(job, size, draws, alone, price_per_hour) for size in sizes]
+    if not link.burst_bits_per_second:
+        return found
+    fast = replace(
+        link, bits_per_second=replace(link.bits_per_second, value=link.burst_bits_per_second)
+    )
+    quick = draws_of(job, fast)
+    return [
+        replace(one, burst_step_seconds=float(np.median(step_time(job, one.size, quick).seconds)))
+        for one in found
+    ]
 
 
 def _predict_one(
@@ -92,20 +110,22 @@ def _predict_one(
 ) -> Prediction:
     found = step_time(job, size, draws)
     doubt = _doubt(job, size)
-    seconds, speed_up = found.seconds * doubt, _rate(found) / doubt / alone
-    total = _total(job, found.units, seconds)
+    seconds, speed_up = found.seconds * doubt, found.rate / doubt / alone
+    total = _total(job, size, found, seconds)
     middle = {phase: float(np.median(values)) for phase, values in found.phases.items()}
+    wire = float(np.median(found.wire))
     return Prediction(
         size=size,
-        step_seconds=_range(seconds),
+        step_seconds=range_of(seconds),
         phases=_adding_up(middle, float(np.median(seconds))),
-        units_per_second=_range(found.units / seconds),
-        speed_up=_range(speed_up),
+        units_per_second=range_of(found.units / seconds),
+        speed_up=range_of(speed_up),
         efficiency=float(np.median(speed_up)) / size.hosts,
-        sent_bytes_per_step=float(np.median(ring_bytes(size, draws.gradient_bytes))),
-        wire_seconds=float(np.median(wire_seconds(size, draws))),
+        sent_bytes_per_step=float(np.median(sent_bytes(size, draws.gradient_bytes, job.exchange))),
+        wire_seconds=wire,
+        link_share=wire / float(np.median(seconds)) if size.hosts > 1 else 0.0,
         bottleneck=bottleneck(middle),
-        total_seconds=None if total is None else _range(total),
+        total_seconds=None if total is None else range_of(total),
         cost=_cost(total, size, price_per_hour),
         why_not=_why_not(job, size),
     )
@@ -119,7 +139,7 @@ def _doubt(job: Job, size: Size) -> Numbers:
     return np.asarray(np.exp(luck.normal(0.0, _MODEL_SPREAD, _NUM_DRAWS)), dtype=np.float64)
 
 
-def _range(values: Numbers) -> Range:
+def range_of(values: Numbers) -> Range:
     low, middle, high = np.percentile(values, [_LOW, 50.0, _HIGH])
     return Range(float(middle), float(low), float(high))
 
@@ -132,29 +152,32 @@ def _adding_up(phases: dict[str, float], total: float) -> dict[str, float]:
 
 def bottleneck(phases: dict[str, float]) -> str:
     total = sum(phases.values())
-    waits = {INPUT: phases[INPUT], NETWORK: phases[NETWORK], OPTIMIZER: phases[OPTIMIZER]}
+    waits = {phase: phases[phase] for phase in (INPUT, NETWORK, OPTIMIZER, CHECKPOINT)}
     worst = max(waits, key=lambda phase: waits[phase])
     return worst if total and waits[worst] >= _LEAST_SHARE * total else COMPUTE
 
 
-def _total(job: Job, units: float, step_seconds: Numbers) -> Numbers | None:
+def _total(job: Job, size: Size, found: StepTime, step_seconds: Numbers) -> Numbers | None:
     """Steps of a batch that grows with the world are fewer for the same samples."""
     plan = job.schedule
     if plan is None or not plan.steps:
         return None
-    steps = plan.steps * job.units_per_step / units
-    between = 0.0
-    if plan.evaluate_every:
-        between += plan.evaluation_seconds / plan.evaluate_every
-    if plan.save_every:
-        between += plan.save_seconds / plan.save_every
+    steps = plan.steps * job.units_per_step / found.units * more_samples(job, size)
+    between = plan.evaluation_seconds / plan.evaluate_every if plan.evaluate_every else 0.0
     return np.asarray(plan.start_up_seconds + steps * (step_seconds + between), dtype=np.float64)
+
+
+def more_samples(job: Job, size: Size) -> float:
+    """How many times as many samples the same quality takes as with one host's batch."""
+    batch, _ = units_of(job, size)
+    alone, _ = units_of(job, Size(1, job.devices_per_host))
+    return float(job.samples_growth ** math.log2(batch / alone))
 
 
 def _cost(total: Numbers | None, size: Size, price_per_hour: float | None) -> Range | None:
     if total is None or price_per_hour is None:
         return None
-    return _range(total / 3600 * size.hosts * price_per_hour)
+    return range_of(total / 3600 * size.hosts * price_per_hour)
 
 
 def _why_not(job: Job, size: Size) -> str:
@@ -168,23 +191,31 @@ def _why_not(job: Job, size: Size) -> str:
 def most_useful_hosts(job: Job, link: Link, devices: int) -> int:
     """From this number on, another host adds less than a quarter of a host to the speed."""
     draws = draws_of(job, link)
-    sizes = [1 << power for power in range(_MOST_HOSTS.bit_length())]
+
+    def rate(hosts: int) -> float:
+        return float(np.median(step_time(job, Size(hosts, devices), draws).rate))
+
+    most = _most_hosts(job, devices)
+    sizes = [1 << power for power in range(most.bit_length())]
+    alone, before = rate(1), rate(1)
+    for last, hosts in pairwise(sizes):
+        now = rate(hosts)
+        if now - before < _LEAST_GAIN * alone * (hosts - last):
+            return _last_that_pays(rate, last, hosts, alone)
+        before = now
+    return most
+
+
+def _most_hosts(job: Job, devices: int) -> int:
     if job.micro_batches and not job.grows_with_world:
-        sizes = [hosts for hosts in sizes if hosts * devices <= job.micro_batches] or [1]
-    rates = [float(np.median(_rate(step_time(job, Size(n, devices), draws)))) for n in sizes]
-    for number in range(1, len(sizes)):
-        added = (rates[number] - rates[number - 1]) / (sizes[number] - sizes[number - 1])
-        if added < _LEAST_GAIN * rates[0]:
-            return _between(job, draws, devices, (sizes[number - 1], sizes[number]), rates[0])
-    return sizes[-1]
+        return max(min(_MOST_HOSTS, job.micro_batches // devices), 1)
+    return _MOST_HOSTS
 
 
-def _between(job: Job, draws: Draws, devices: int, ends: tuple[int, int], alone: float) -> int:
-    """Among the numbers between two powers of two, the last whose host still pays."""
-    best, before = ends[0], float(np.median(_rate(step_time(job, Size(ends[0], devices), draws))))
-    for hosts in range(ends[0] + 1, min(ends[1], ends[0] + 64) + 1):
-        rate = float(np.median(_rate(step_time(job, Size(hosts, devices), draws))))
-        if (rate - before) < _LEAST_GAIN * alone:
-            return best
-        best, before = hosts, rate
-    return best
+def _last_that_pays(rate: Callable[[int], float], known: int, too_many: int, alone: float) -> int:
+    """Among the numbers between, by halves: what a host adds falls with their number."""
+    while too_many - known > 1:
+        middle = (known + too_many) // 2
+        pays = rate(middle) - rate(middle - 1) >= _LEAST_GAIN * alone
+        known, too_many = (middle, too_many) if pays else (known, middle)
+    return known

@@ -7,45 +7,55 @@ from typing import Any, Final
 import numpy as np
 
 from paceline.errors import UserError
-from paceline.plan.job import (
-    GLOO_EXCHANGE,
-    GLOO_OVERLAP,
+from paceline.pace.exchange import PAYLOAD, Size
+from paceline.pace.job import (
+    GLOO_COPYING,
     MEASURED,
-    NCCL_EXCHANGE,
-    NCCL_OVERLAP,
+    NCCL_COPYING,
+    RING,
+    TREE,
+    Exchange,
     Figure,
     Job,
     Link,
+    Part,
     Schedule,
 )
-from paceline.plan.model import PAYLOAD, Size, step_time
-from paceline.plan.predict import draws_of
-from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK, OPTIMIZER, UNEXPLAINED
+from paceline.pace.model import step_time
+from paceline.pace.predict import draws_of
+from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER, UNEXPLAINED
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.network import link_of, ring_bytes
+from paceline.report.facts.saving import cost_of_save
+from paceline.report.facts.world_times import Numbers, WorldTimes
 from paceline.units import format_bits, format_seconds
 
-_LEAST_STEPS: Final = 10
+LAN_LATENCY: Final = Figure(100e-6, 0.7, "usual on Ethernet, with waking up")
+LEAST_STEPS: Final = 10
+_PHASES: Final = (INPUT, COMPUTE, NETWORK, OPTIMIZER, UNEXPLAINED)
 _FELT_SHARE: Final = 0.05
 """Of a step: whoever waits longer for a batch waits for the loader."""
 _LOG_SPREAD: Final = 0.08
 """What a log leaves open about a step: how much of it was waiting for others."""
 _CALIBRATED: Final = 0.05
 _USUAL_JITTER: Final = Figure(0.02, 0.5, "assumed: nobody measured single steps")
+_OF_ALL: Final = 0.1
+"""Of the stretches of a run, the slowest and the fastest: what disturbed them is no part of the
+job. And of its steps, the first: caches are cold and loaders find their number."""
 
 
 def job_of(facts: Facts, gradient_bytes: float | None = None) -> Job:
     refuse_what_says_too_little(facts)
     step = _step_by_phase(facts)
     processes = facts.world.size or 1
-    units = facts.num_units / facts.num_steps if facts.num_units else 1.0
+    unit, units = _units(facts)
     on_process = units / processes
     told = _told_by(facts)
     spread = MEASURED if facts.world.times is not None else _LOG_SPREAD
     waits_for_loader = step[INPUT] > _FELT_SHARE * sum(step.values())
     loader = Figure(on_process / sum(step.values()), spread, told) if waits_for_loader else None
     return Job(
-        unit=facts.unit if facts.num_units else "batch",
+        unit=unit,
         units_per_step=units,
         grows_with_world=_grows_with_world(facts),
         measured_processes=processes,
@@ -53,9 +63,8 @@ def job_of(facts: Facts, gradient_bytes: float | None = None) -> Job:
         compute=_compute(step, on_process, spread, told),
         update=Figure(step[OPTIMIZER], spread, told),
         gradient_bytes=_gradients(facts, gradient_bytes),
-        overlap=NCCL_OVERLAP if _is_on_cuda(facts) else GLOO_OVERLAP,
-        exchange=NCCL_EXCHANGE if _is_on_cuda(facts) else GLOO_EXCHANGE,
         jitter=_jitter(facts),
+        exchange=_exchange(facts, step),
         input_rate=loader,
         input_wait=0.0 if waits_for_loader else step[INPUT],
         micro_batches=_micro_batches(facts),
@@ -67,6 +76,14 @@ def job_of(facts: Facts, gradient_bytes: float | None = None) -> Job:
     )
 
 
+def _units(facts: Facts) -> tuple[str, float]:
+    """What a step is counted in, and how much of it a step has; batches where nobody knows."""
+    if facts.num_units:
+        return facts.unit, facts.num_units / facts.num_steps
+    batch = facts.data.global_batch
+    return ("sample", float(batch)) if batch else ("batch", float(facts.world.size or 1))
+
+
 def _compute(step: dict[str, float], on_process: float, spread: float, told: str) -> Figure:
     """Where it is the small rest of a long step, it is as uncertain as the whole step is long."""
     own = step[COMPUTE] + step[UNEXPLAINED]
@@ -75,16 +92,17 @@ def _compute(step: dict[str, float], on_process: float, spread: float, told: str
 
 
 def refuse_what_says_too_little(facts: Facts) -> None:
+    if facts.num_steps < LEAST_STEPS or not facts.verdict.step_seconds:
+        ended = f"; it {facts.reason}" if facts.reason.startswith("failed") else ""
+        raise UserError(
+            f"{facts.run} tells the time of {facts.num_steps:,} steps, too few to plan from{ended}",
+            f"let it train for {LEAST_STEPS} steps or more; a log must tell how long steps take",
+        )
     several = (facts.world.num_hosts or 1) > 1 and facts.world.times is None
     if several and not link_of(facts):
         raise UserError(
             f"{facts.run} does not tell how much of a step its hosts waited for each other",
             "give the speed of the links that they had: --link 1Gbit",
-        )
-    if facts.num_steps < _LEAST_STEPS or not facts.verdict.step_seconds:
-        raise UserError(
-            f"{facts.run} tells the time of {facts.num_steps:,} steps, too few to plan from",
-            f"let it train for {_LEAST_STEPS} steps or more; a log must tell how long steps take",
         )
 
 
@@ -94,14 +112,34 @@ def _told_by(facts: Facts) -> str:
 
 def _step_by_phase(facts: Facts) -> dict[str, float]:
     """Seconds of a step; of a log, what is known to be waiting is taken off the whole."""
-    phases = (INPUT, COMPUTE, NETWORK, OPTIMIZER, UNEXPLAINED)
     if facts.world.times is not None:
-        return {phase: facts.world.times.per_step(phase) for phase in phases}
+        return typical_step(facts.world.times)
     whole = facts.verdict.step_seconds
-    step = {phase: facts.verdict.shares.get(phase, 0.0) * whole for phase in phases}
+    step = {phase: facts.verdict.shares.get(phase, 0.0) * whole for phase in _PHASES}
     step[NETWORK] = _sending_in_log(facts, whole - step[INPUT])
     step[COMPUTE] = max(whole - step[INPUT] - step[NETWORK] - step[OPTIMIZER], 0.0)
     return step
+
+
+def typical_step(times: WorldTimes) -> dict[str, float]:
+    """By phase, the mean over ranks and over the steps that nothing disturbed."""
+    chosen = _undisturbed(times)
+    weights = times.num_steps * chosen
+    return {
+        phase: float((np.nanmean(times.of(phase), axis=0) * weights).sum() / weights.sum())
+        for phase in _PHASES
+    }
+
+
+def _undisturbed(times: WorldTimes) -> Numbers:
+    """For each stretch 1 or 0."""
+    steps = np.cumsum(times.num_steps)
+    warm = steps > _OF_ALL * steps[-1] if len(steps) >= LEAST_STEPS else np.ones(len(steps), bool)
+    totals = np.nanmean(times.of(*_PHASES), axis=0)
+    if len(steps) >= LEAST_STEPS:
+        low, high = np.percentile(totals[warm], [100 * _OF_ALL, 100 * (1 - _OF_ALL)])
+        warm &= (totals >= low) & (totals <= high)
+    return warm.astype(np.float64)
 
 
 def _sending_in_log(facts: Facts, at_most: float) -> float:
@@ -119,12 +157,33 @@ def _sending_in_log(facts: Facts, at_most: float) -> float:
 
 
 def _grows_with_world(facts: Facts) -> bool:
+    """Of a script or a log, each process has a loader of its own with a batch of its own."""
     batch = facts.settings.get("batch")
-    return isinstance(batch, dict) and bool(batch.get("per_device"))
+    if not isinstance(batch, dict):
+        return True
+    return bool(batch.get("per_device"))
 
 
-def _is_on_cuda(facts: Facts) -> bool:
+def is_on_cuda(facts: Facts) -> bool:
     return str(facts.begin.get("device", "cpu" if facts.is_own else "cuda")).startswith("cuda")
+
+
+def _exchange(facts: Facts, step: dict[str, float]) -> Exchange:
+    if is_on_cuda(facts):
+        return Exchange(copying=NCCL_COPYING, algorithms=(RING, TREE))
+    processors = _busy_processors(facts, step)
+    copying = replace(GLOO_COPYING, value=GLOO_COPYING.value / min(processors, 1.0))
+    known = Exchange(copying, max(processors, 1.0))
+    parts = tuple(Part(num_bytes, share) for num_bytes, share in facts.world.gradients_ready)
+    return replace(known, parts=parts, parts_how=_told_by(facts)) if parts else known
+
+
+def _busy_processors(facts: Facts, step: dict[str, float]) -> float:
+    """That each process kept busy while it did not wait: 0.45 of one where it may have no more."""
+    busy = (facts.world.size or 1) * facts.num_steps
+    busy_seconds = busy * (step[COMPUTE] + step[OPTIMIZER] + step[UNEXPLAINED])
+    known = facts.world.step_cpu_seconds
+    return min(max(known / busy_seconds, 0.1), 64.0) if known and busy_seconds > 0 else 1.0
 
 
 def _gradients(facts: Facts, given: float | None) -> Figure | None:
@@ -133,6 +192,9 @@ def _gradients(facts: Facts, given: float | None) -> Figure | None:
     known = facts.world.gradient_bytes
     if known:
         return Figure(known, 0.0, facts.world.gradient_how or _told_by(facts))
+    told = _number(facts.begin.get("gradient_bytes"))
+    if told:
+        return Figure(told, 0.0, _told_by(facts))
     if facts.num_parameters:
         return Figure(4.0 * facts.num_parameters, 0.0, "4 bytes for each parameter")
     return None
@@ -141,7 +203,7 @@ def _gradients(facts: Facts, given: float | None) -> Figure | None:
 def _jitter(facts: Facts) -> Figure:
     """Of single steps, by their quartiles: a few very slow steps are no spread of all."""
     times = facts.step_times
-    if times is None or times.steps_per_timing != 1 or len(times.timings) < _LEAST_STEPS:
+    if times is None or times.steps_per_timing != 1 or len(times.timings) < LEAST_STEPS:
         return _USUAL_JITTER
     low, middle, high = np.percentile(np.asarray(times.timings, dtype=np.float64), [25, 50, 75])
     deviation = (high - low) / 1.349 / middle if middle > 0 else 0.0
@@ -157,11 +219,11 @@ def calibrated(job: Job, facts: Facts) -> Job:
         return job
     speed = Figure(link or 1e9, 0.0, "the run's own")
     size = Size(hosts, job.measured_processes // hosts)
-    draws = draws_of(job, Link(speed, Figure(5e-5, 0.0, "usual on Ethernet")))
+    draws = draws_of(job, Link(speed, replace(LAN_LATENCY, spread=0.0)))
     expected = float(np.median(step_time(job, size, draws).phases[NETWORK]))
     if expected <= 0:
         return job
-    factor = times.per_step(NETWORK) / expected
+    factor = typical_step(times)[NETWORK] / expected
     return replace(job, network=Figure(factor, _CALIBRATED, _told_by(facts)))
 
 
@@ -173,33 +235,37 @@ def _micro_batches(facts: Facts) -> int | None:
 def _checkpoint_bytes(facts: Facts) -> float | None:
     if facts.saving.newest is not None:
         return float(facts.saving.newest.total_bytes)
+    if facts.saving.files is not None:
+        return float(facts.saving.files.num_bytes)
     return facts.saving.predicted_bytes
 
 
 def _schedule(facts: Facts) -> Schedule | None:
-    steps = facts.steps_wanted
+    """A script never says how many steps it wants: as many as it did."""
+    steps = facts.steps_wanted or (facts.step if facts.is_observed else None)
     if not steps:
         return None
-    saves = facts.saving.cost.saves
     evaluations = len({score.step for score in facts.learning.scores})
+    one = cost_of_save(facts.saving.cost)
     return Schedule(
         steps=steps,
         start_up_seconds=facts.booked.get("start_up", facts.phases.get("start-up", 0.0)),
         evaluation_seconds=facts.phases.get("evaluate", 0.0) / max(evaluations, 1),
         evaluate_every=_every(facts.settings.get("evaluate")),
-        save_seconds=_mean([save.cost_seconds for save in saves])
-        or facts.phases.get(CHECKPOINT, 0.0) / max(facts.saving.cost.num_saves, 1),
-        save_every=facts.saving.every_steps,
+        save_seconds=one.seconds if one else 0.0,
+        save_every=_save_every(facts),
     )
+
+
+def _save_every(facts: Facts) -> int | None:
+    """As set; else as often as it was done."""
+    saves = facts.saving.cost.num_saves
+    return facts.saving.every_steps or (facts.num_steps // saves if saves else None) or None
 
 
 def _every(section: Any) -> int | None:
     every = section.get("every_steps") if isinstance(section, dict) else None
     return every if isinstance(every, int) and every > 0 else None
-
-
-def _mean(values: list[float]) -> float:
-    return max(sum(values) / len(values), 0.0) if values else 0.0
 
 
 def _number(value: Any) -> float | None:

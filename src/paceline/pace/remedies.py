@@ -1,0 +1,178 @@
+"""What would make a step faster, and by how much, by the same model. Pure arithmetic.
+
+A change takes a situation (the job, its links, its size) to another; what it gains is how many
+times as many units a second the other does. What a change is called and how it is made is the
+business of those who offer it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from paceline.pace.exchange import Size
+from paceline.pace.job import Exchange, Figure, Job, Link
+from paceline.pace.model import step_time
+from paceline.pace.predict import Range, draws_of, range_of
+
+LEAST_GAIN: Final = 1.03
+"""A remedy that gains less is not worth a sentence."""
+_LOADER_SPREAD: Final = 0.08
+"""Twice as many workers rarely give exactly twice as much."""
+_CODING: Final = {"fp16": 0.4e-9, "bf16": 0.4e-9}
+"""Seconds of a processor for a byte of gradients, to 16 bits and back; measured on CPUs."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    job: Job
+    link: Link
+    size: Size
+
+
+Change = Callable[[Situation], Situation]
+
+
+@dataclass(frozen=True)
+class Remedy:
+    name: str
+    """One word, for `paceline try`."""
+    text: str
+    gain: Range
+    """Times as many units a second."""
+
+
+def gain_of(before: Situation, change: Change) -> Range:
+    after = change(before)
+    rates = [
+        step_time(one.job, one.size, draws_of(one.job, one.link)).rate for one in (after, before)
+    ]
+    return range_of(np.asarray(rates[0] / rates[1]))
+
+
+def is_worth_it(gain: Range) -> bool:
+    return gain.middle >= LEAST_GAIN
+
+
+def gain_in_words(gain: Range) -> str:
+    """'1.42 times as fast, 1.30 to 1.50'."""
+    digits = 2 if gain.middle < 9.95 else 0
+    low, middle, high = (f"{value:.{digits}f}" for value in (gain.low, gain.middle, gain.high))
+    return f"{middle} times as fast, {low} to {high}"
+
+
+def faster_link(times: float) -> Change:
+    def change(now: Situation) -> Situation:
+        speed = now.link.bits_per_second
+        link = replace(now.link, bits_per_second=replace(speed, value=times * speed.value))
+        return replace(now, link=link)
+
+    return change
+
+
+def larger_batch(times: int) -> Change:
+    """The same bytes are exchanged whatever the batch, so fewer for each unit."""
+
+    def change(now: Situation) -> Situation:
+        job = now.job
+        micro = times * job.micro_batches if job.micro_batches else None
+        larger = replace(job, units_per_step=times * job.units_per_step, micro_batches=micro)
+        return replace(now, job=larger)
+
+    return change
+
+
+def more_workers(times: float) -> Change:
+    def change(now: Situation) -> Situation:
+        rate = now.job.input_rate
+        if rate is None:
+            return now
+        spread = max(rate.spread, _LOADER_SPREAD)
+        more = replace(rate, value=times * rate.value, spread=spread)
+        return replace(now, job=replace(now.job, input_rate=more))
+
+    return change
+
+
+def with_exchange(build: Callable[[Exchange], Exchange]) -> Change:
+    def change(now: Situation) -> Situation:
+        return replace(now, job=replace(now.job, exchange=build(now.job.exchange)))
+
+    return change
+
+
+def in_16_bits(kind: str) -> Change:
+    """Half of the bytes, and some work to make them and back."""
+    coding = Figure(_CODING[kind], 0.5, "measured on CPUs; see docs/model.md")
+
+    def build(old: Exchange) -> Exchange:
+        slower = replace(coding, value=coding.value * old.copying.value / Exchange().copying.value)
+        return replace(old, sent_share=old.sent_share / 2, coding=slower)
+
+    return with_exchange(build)
+
+
+def other_buckets(bucket_bytes: float) -> Change:
+    return with_exchange(lambda old: replace(old, bucket_bytes=bucket_bytes))
+
+
+def rarer_exchange(every_steps: int) -> Change:
+    """Steps of each process's own between two exchanges: local SGD, DiLoCo."""
+    return with_exchange(lambda old: replace(old, every_steps=every_steps * old.every_steps))
+
+
+def rarer_saves(times: int) -> Change:
+    def change(now: Situation) -> Situation:
+        plan = now.job.schedule
+        if plan is None or not plan.save_every:
+            return now
+        rare = replace(plan, save_every=times * plan.save_every)
+        return replace(now, job=replace(now.job, schedule=rare))
+
+    return change
+
+
+def faster_compute(times: Figure) -> Change:
+    """Of forward and backward; how much faster is itself uncertain."""
+
+    def change(now: Situation) -> Situation:
+        old = now.job.compute
+        spread = float(np.hypot(old.spread, times.spread))
+        compute = replace(old, value=old.value / times.value, spread=spread)
+        return replace(now, job=replace(now.job, compute=compute))
+
+    return change
+
+
+def without_jitter(now: Situation) -> Situation:
+    """Hosts that are all as fast as the mean."""
+    return replace(now, job=replace(now.job, jitter=replace(now.job.jitter, value=0.0)))
+
+
+def more_hosts(hosts: int) -> Change:
+    return lambda now: replace(now, size=replace(now.size, hosts=hosts))
+
+
+def remedies(job: Job, link: Link, size: Size) -> list[Remedy]:
+    """What is worth trying at a size, whatever the job is called: the best first."""
+    now = Situation(job, link, size)
+    offers: list[tuple[str, str, Change]] = []
+    if job.input_rate is not None:
+        offers.append(("workers", "twice as many loader workers", more_workers(2)))
+    if size.processes > 1:
+        offers += [
+            (
+                "batch",
+                "twice the batch, so that gradients are exchanged half as often",
+                larger_batch(2),
+            ),
+            ("bf16", "gradients in 16 bits on the wire", in_16_bits("bf16")),
+        ]
+    if size.hosts > 1:
+        offers.append(("link", "links of ten times the speed", faster_link(10)))
+    if job.schedule is not None and job.schedule.save_every:
+        offers.append(("saves", "checkpoints a tenth as often", rarer_saves(10)))
+    found = [Remedy(name, text, gain_of(now, change)) for name, text, change in offers]
+    worth = [remedy for remedy in found if is_worth_it(remedy.gain)]
+    return sorted(worth, key=lambda remedy: -remedy.gain.middle)
