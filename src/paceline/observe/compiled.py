@@ -5,6 +5,7 @@ one that it is without the observer. Where a compiled function breaks off into p
 frames are offered to the compiler one by one: those of the observer are marked to be left alone.
 """
 
+import importlib
 import sys
 from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
@@ -32,8 +33,7 @@ def leave_observer_alone() -> None:
     if _is_left_alone:
         return
     _is_left_alone = True
-    from torch._dynamo.eval_frame import skip_code  # noqa: PLC0415
-
+    skip_code = importlib.import_module("torch._dynamo.eval_frame").skip_code
     for code in _own_codes():
         skip_code(code)
 
