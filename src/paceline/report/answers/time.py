@@ -58,7 +58,7 @@ def duration(facts: Facts) -> Answer:
 
 def _nothing_timed(facts: Facts) -> Answer:
     sentence, missing = "The log holds no times.", "a time per step or time stamps"
-    if facts.failure is not None and not facts.step:
+    if facts.failed_at_start:
         sentence = "It did no step: it failed before."
     if facts.is_own:
         sentence = "Nothing was timed: the run has no events."

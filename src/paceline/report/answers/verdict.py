@@ -32,7 +32,7 @@ def verdict(facts: Facts) -> Answer:
     figures: dict[str, Any] = {"verdict": found.word, "share": found.share, "shares": found.shares}
     if found.straggler is not None:
         figures["straggler"] = vars(found.straggler)
-    if facts.failure is not None and not facts.step:
+    if facts.failed_at_start and facts.failure is not None:
         return _failed(facts, facts.failure)
     if facts.world.rank_inputs:
         figures["input_share_by_rank"] = {r.name: r.input_share for r in facts.world.rank_inputs}

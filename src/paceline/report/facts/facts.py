@@ -426,6 +426,11 @@ class Facts:
         return self.tool == PACELINE
 
     @property
+    def failed_at_start(self) -> bool:
+        """Whether it ended before it trained; tools that count from 0 log a loss at step 0."""
+        return self.failure is not None and not self.step and not len(self.learning.loss)
+
+    @property
     def is_observed(self) -> bool:
         """Whether it is a run of a script that is not Paceline's."""
         return "script" in self.settings

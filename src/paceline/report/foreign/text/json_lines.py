@@ -140,4 +140,5 @@ def _clock(given: dict[str, Any]) -> float | None:
     return None
 
 
-FORMAT = TextFormat(TOOL, ('"epoch"', '"step"', '_step"', '"iter'), sureness, _Reader, 2)
+_HINTS = ('"epoch"', '"step"', '_step"', '_steps"', '"iter', '"update', '_updates"')
+FORMAT = TextFormat(TOOL, _HINTS, sureness, _Reader, least_lines=2)
