@@ -279,10 +279,8 @@ def openmmlab_json(path: Path, with_text: bool) -> None:
     ]
     for epoch in (1, 2):
         for index in (50, 100):
-            lines.append(
-                {"mode": "train", "epoch": epoch, "iter": index, "lr": 0.01, "data_time": 0.1}
-                | {"loss": 3.0 - epoch, "time": 0.4}
-            )
+            at = {"mode": "train", "epoch": epoch, "iter": index, "lr": 0.01}
+            lines.append({**at, "data_time": 0.1, "loss": 3.0 - epoch, "time": 0.4})
         lines.append({"mode": "val", "epoch": epoch, "iter": 80, "mAP": 0.25 * epoch})
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (path / "None.log.json").write_text(text, encoding="utf-8")
