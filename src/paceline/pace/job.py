@@ -87,6 +87,9 @@ class Schedule:
     save_every: int | None = None
 
 
+AS_IT_IS: Final = Figure(1.0, 0.0, "as it is")
+
+
 @dataclass(frozen=True)
 class Job:
     unit: str
@@ -109,6 +112,10 @@ class Job:
     """What was waited for others in a measured run, as a multiple of what the formulas say."""
     input_rate: Figure | None = None
     """Units a second that the loader of one process gives; None where it was never waited for."""
+    input_times: Figure = AS_IT_IS
+    """A remedy: by which factor the loader is faster than it was."""
+    compute_times: Figure = AS_IT_IS
+    """A remedy: by which factor forward and backward are faster than they were."""
     input_wait: float = 0.0
     """Seconds of a step that are waited for a batch though the loader is fast enough."""
     micro_batches: int | None = None

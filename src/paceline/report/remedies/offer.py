@@ -1,0 +1,71 @@
+"""A remedy that is offered: what to do, what it would gain, and how it can be tried."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from paceline.errors import UserError
+from paceline.pace.predict import Range
+from paceline.pace.remedies import Change, Situation, gain_in_words, gain_of, is_worth_it
+from paceline.report.facts.facts import Facts
+from paceline.report.remedies.situation import situation_of
+
+
+@dataclass(frozen=True)
+class Idea:
+    """What may help, before it is known by how much."""
+
+    name: str
+    """One word, for `paceline try`."""
+    text: str
+    change: Change
+    how: str = ""
+    """A command or a line of code that does it; empty where the text says all."""
+    setting: str = ""
+    """Of the recipe, as on the command line; empty where no setting does it."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    name: str
+    text: str
+    gain: Range | None
+    """Times as many units a second; None where the run does not tell enough to predict it."""
+    how: str = ""
+    setting: str = ""
+    why_no_gain: str = ""
+
+    @property
+    def in_words(self) -> str:
+        told = gain_in_words(self.gain) if self.gain else f"gain not known: {self.why_no_gain}"
+        return f"{self.text} ({told})" + (f": {self.how}" if self.how else "")
+
+
+Ideas = Callable[[Facts, Situation | None], Iterable[Idea]]
+
+
+def offers_of(facts: Facts, ideas: Ideas) -> list[Offer]:
+    """Those that are worth it, the best first; where nothing can be predicted, the first idea."""
+    try:
+        now = situation_of(facts)
+    except UserError as error:
+        first = next(iter(ideas(facts, None)), None)
+        return [_unknown(first, error.what)] if first else []
+    found = [offer for idea in ideas(facts, now) if (offer := _offer(idea, now))]
+    return sorted(found, key=lambda offer: -(offer.gain.middle if offer.gain else 0.0))
+
+
+def _offer(idea: Idea, now: Situation) -> Offer | None:
+    after = idea.change(now)
+    job, processes = after.job, after.size.processes
+    if job.micro_batches and not job.grows_with_world and processes > job.micro_batches:
+        return None
+    if processes > 1 and job.gradient_bytes is None:
+        return _unknown(idea, "how large the gradients are is not told")
+    gain = gain_of(now, idea.change)
+    if not is_worth_it(gain):
+        return None
+    return Offer(idea.name, idea.text, gain, idea.how, idea.setting)
+
+
+def _unknown(idea: Idea, why: str) -> Offer:
+    return Offer(idea.name, idea.text, None, idea.how, idea.setting, why)
