@@ -1,9 +1,11 @@
 """Processes that stop and save together without asking each other after every step."""
 
 import multiprocessing
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -78,5 +80,32 @@ def test_two_processes_stop_after_the_same_step_and_seldom_ask(tmp_path: Path) -
     told = [results.get(timeout=60) for _ in workers]
     for worker in workers:
         worker.join()
-    # The slowest process takes half a second for 25 steps.
-    assert told == [([1, 26, 51, 76, 101, 126], [76], 126)] * 2
+    # The slowest process takes half a second for 25 steps; the steps between at most double.
+    assert told == [([1, 3, 7, 15, 31, 56, 81, 106, 131], [81], 131)] * 2
+
+
+def test_a_host_that_queues_steps_in_no_time_is_asked_again_before_the_device_did_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two steps of a second ahead: from the third on the host waits for its device."""
+    clock = StepClock()
+    monkeypatch.setattr(agreement, "time", clock)
+    world = SlowestOfTwo()
+    agreed = Agreement(cast(World, world), PhaseClock())
+    for step in range(1, 11):
+        world.step, clock.now = step, clock.now + (0.001 if step <= 2 else 1.0)
+        agreed.after_step(stop=False, save=False)
+    assert world.asked_at == [1, 3, 4, 5, 6, 7, 8, 9, 10]
+
+
+@dataclass
+class SlowestOfTwo:
+    """As if there were another process that takes as long."""
+
+    size: int = 2
+    step: int = 0
+    asked_at: list[int] = field(default_factory=list)
+
+    def largest_of(self, values: list[int]) -> list[int]:
+        self.asked_at.append(self.step)
+        return values

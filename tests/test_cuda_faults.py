@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from paceline.launch.agent import first_cause
 from paceline.launch.failures import Failure, is_second_hand, root_cause
 from paceline.launch.hang import RankState, find_hang
 from paceline.machine.tuning import speed_environment
+from paceline.observe import flight
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE, EVALUATE
 from paceline.train.guard import naming_lack_of_memory
-from paceline.train.measure.collectives import PendingCollective, first_pending
+from paceline.train.measure.collectives import PendingCollective, first_pending, pending_collective
 from paceline.world import World
 from tests.test_launch_failures import worker_failure
 
@@ -135,6 +137,7 @@ def entry(number: int, state: str, retired: bool) -> dict[str, Any]:
     name = "nccl:all_reduce"
     return {
         "record_id": number,
+        "time_created_ns": 1_000_000 * number,
         "collective_seq_id": number,
         "profiling_name": name,
         "state": state,
@@ -148,6 +151,31 @@ def test_the_oldest_collective_that_is_not_done_is_the_one_waited_for() -> None:
     assert first_pending([done, late, running, queued]) == PendingCollective("nccl:all_reduce", 6)
     assert first_pending([done, late]) is None
     assert first_pending([]) is None
+
+
+def test_nccls_own_recorder_is_asked_beside_the_one_of_all_other_backends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A torch for CUDA has both, and NCCL's collectives are in its own alone."""
+    gloo = {**entry(3, "scheduled", True), "profiling_name": "gloo:all_reduce"}
+    recorders = {
+        "_dump_fr_trace_json": {"entries": [gloo], "pg_status": {"0": {"last": 3}}},
+        "_dump_nccl_trace_json": {"entries": [entry(41, "started", False)], "pg_status": {"0": {}}},
+    }
+    for name, told in recorders.items():
+        dump = partial(dumped, json.dumps(told).encode())
+        monkeypatch.setattr(torch._C._distributed_c10d, name, dump, raising=False)
+    assert pending_collective() == PendingCollective("nccl:all_reduce", 41)
+    oldest = flight.Pending.oldest(flight.recording())
+    assert oldest is not None and (oldest.name, oldest.number) == ("all_reduce", 41)
+    before = flight.states_of_groups(flight.recording())
+    recorders["_dump_nccl_trace_json"]["pg_status"] = {"0": {"last": 41}}
+    after = flight.states_of_groups(flight.joined(list(recorders.values())))
+    assert before != after, "a collective that is done is a sign of life"
+
+
+def dumped(told: bytes, _with_collectives: bool, _only_active: bool) -> bytes:
+    return told
 
 
 def test_the_flight_recorder_names_the_collective_of_a_process_that_waits_in_a_read(

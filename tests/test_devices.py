@@ -1,11 +1,14 @@
 """How many processes a host starts, and which device is whose. What the driver says is played."""
 
+import os
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from paceline import recipe
 from paceline.errors import UserError
 from paceline.machine import amd, devices
 from paceline.machine.devices import (
@@ -14,7 +17,10 @@ from paceline.machine.devices import (
     num_visible_devices,
     refuse_shared_device,
 )
-from paceline.machine.torch_builds import without_kernels
+from paceline.machine.torch_builds import why_on_processor, without_kernels
+from paceline.report.own.run import read_run
+from paceline.tasks.nmt import demo
+from paceline.units import count_of
 from paceline.world import choose_device
 from tests.conftest import CommandLine
 
@@ -104,17 +110,75 @@ def test_more_processes_than_devices_are_refused_before_anything_starts(
     assert not (paceline.cwd / "runs/a").exists()
 
 
-def test_the_number_of_processes_is_said_with_its_reason(
-    paceline: CommandLine, tmp_path: Path
+@pytest.mark.parametrize(
+    ("num_devices", "num_procs", "said"),
+    [
+        (1, 1, ""),
+        (2, 2, "processes: 2 (one per CUDA device)"),
+        (8, 4, "processes: 4 (of 8 CUDA devices, because a step has only 4 micro-batches"),
+    ],
+)
+def test_a_host_trains_with_as_many_processes_as_it_says(
+    paceline: CommandLine, tmp_path: Path, num_devices: int, num_procs: int, said: str
 ) -> None:
+    """Of its devices torch finds none, whatever is really there: also that is said."""
     command = paceline.training("runs/a", "steps=1", "evaluate.every_steps=null")[:-2]
-    path = play_driver(tmp_path, cards(8))
-    result = paceline(*command, PATH=path, CUDA_VISIBLE_DEVICES="0,1,2,3,4,5,6,7")
+    names = ",".join(f"GPU-{number}a-{number}" for number in range(num_devices))
+    path = play_driver(tmp_path, cards(num_devices))
+    result = paceline(*command, PATH=path, CUDA_VISIBLE_DEVICES=names)
     assert result.returncode == 0, result.stderr
-    assert "processes: 4 (of 8 CUDA devices, because a step has only 4 micro-batches" in (
-        result.stderr
-    )
-    assert len(list((paceline.cwd / "runs/a/events").glob("rank-*.jsonl"))) == 4
+    assert said in result.stderr
+    assert len(list((paceline.cwd / "runs/a/events").glob("rank-*.jsonl"))) == num_procs
+    warning = f"NVIDIA's driver lists {count_of(num_devices, 'device')}, but torch"
+    assert warning in result.stderr
+    assert any(warning in text for text in read_run(paceline.cwd / "runs/a").warnings)
+
+
+@pytest.mark.parametrize("num_devices", [0, 1, 2, 8])
+def test_the_demonstration_and_the_commands_of_the_readme_run_on_any_number_of_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_devices: int
+) -> None:
+    monkeypatch.setenv("PATH", play_driver(tmp_path, cards(num_devices)))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    called: list[list[str]] = []
+    monkeypatch.setattr(demo, "_call", lambda words, _text=None: called.append(words))
+    monkeypatch.setattr(demo, "_translate_unseen_sentences", lambda: None)
+    demo.main()
+    trainings = [words for words in called if words[0] == "train"]
+    assert len(trainings) == 1
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    trainings += [
+        shlex.split(line, comments=True)[1:]
+        for line in text.splitlines()
+        if line.startswith("    paceline train ")
+    ]
+    assert len(trainings) > 2
+    for words in trainings:
+        asked = int(words[words.index("--procs") + 1]) if "--procs" in words else None
+        settings = [word for word in words[2:] if word.startswith("device=")]
+        loaded = recipe.load(words[1], settings)
+        found = num_visible_devices(dict(os.environ))
+        assert found == num_devices
+        chosen = choose_processes(asked, loaded.device, found, loaded.batch.num_micro_batches)
+        assert chosen.count == (asked or max(1, min(found, loaded.batch.num_micro_batches(found))))
+
+
+@pytest.mark.parametrize(
+    ("built_with", "driver", "reason"),
+    [
+        (None, "580.65.06", "is built without CUDA"),
+        ("13.0", "535.183.01", "needs driver 580 or newer, and this is 535.183.01"),
+        ("12.8", "470.82", "needs driver 525 or newer, and this is 470.82"),
+        ("13.0", "580.65.06", "torch finds none of them"),
+        ("13.0", None, "torch finds none of them"),
+    ],
+)
+def test_devices_that_torch_cannot_use_are_told_with_the_reason(
+    built_with: str | None, driver: str | None, reason: str
+) -> None:
+    told = why_on_processor(2, "2.13.0", built_with, driver)
+    assert told.startswith("NVIDIA's driver lists 2 devices, but torch")
+    assert reason in told
 
 
 def test_a_cuda_device_that_is_not_there_is_refused_before_anything_starts(

@@ -84,7 +84,7 @@ def test_a_script_of_the_users_is_run_observed_and_sent_along(
     (task,) = load(text)
     assert task["name"] == "train"
     assert task["workdir"] == "."
-    assert task["run"].split()[:2] == ["paceline", "run"]
+    assert task["run"].splitlines()[-1].split()[:2] == ["paceline", "run"]
     assert task["run"].rstrip().endswith("my/train.py --lr 0.1 steps=3")
 
 
@@ -156,7 +156,8 @@ def stand_in_for_kubectl(folder: Path) -> str:
     """It writes down what it was asked, as an engine would act on it."""
     program = folder / "bin" / "kubectl"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\necho "$@" > {folder}/asked\n', encoding="utf-8")
+    text = f'#!/bin/sh\n[ "$1" != get ] || exit 1\necho "$@" > {folder}/asked\n'
+    program.write_text(text, encoding="utf-8")
     program.chmod(0o755)
     return f"{program.parent}:{os.environ['PATH']}"
 

@@ -1,8 +1,17 @@
-"""Who hangs: judged from plain data."""
+"""Who hangs: judged from plain data, and said while processes of one host train."""
 
 import dataclasses
+import json
+import signal
+import time
+from pathlib import Path
+
+import psutil
 
 from paceline.launch.hang import RankState, find_hang
+from paceline.launch.local import HangWatch
+from paceline.settings import GuardSettings
+from tests.conftest import CommandLine
 
 WAITING = RankState(
     "a",
@@ -63,3 +72,56 @@ def test_evaluation_start_up_and_long_steps_have_their_time() -> None:
 def test_a_process_that_has_ended_cannot_hang() -> None:
     ended = dataclasses.replace(BUSY, silent_seconds=500, ended="finished")
     assert find_hang([ended], 30, 0.1) is None
+
+
+def test_a_process_of_this_host_that_hangs_is_named_and_may_go_on(paceline: CommandLine) -> None:
+    settings = ["steps=60", "guard.hang_seconds=3", "evaluate.every_steps=null"]
+    told: list[str] = []
+    with paceline.start(*paceline.training("runs/a", *settings)) as run:
+        stopped = last_worker(run.pid, paceline.cwd / "runs/a/events/rank-00001.jsonl")
+        stopped.send_signal(signal.SIGSTOP)
+        assert run.stderr is not None
+        for line in run.stderr:
+            told.append(line)
+            if "guard.group_seconds" in line:
+                stopped.send_signal(signal.SIGCONT)
+    assert run.returncode == 0, "".join(told)
+    (said,) = [line for line in told if line.startswith("hang: ")]
+    assert said.startswith("hang: rank 1, step ") and "no sign of life" in said
+    assert any(line.startswith("  rank 0, step ") and "waiting in" in line for line in told)
+
+
+def last_worker(launcher: int, events: Path) -> psutil.Process:
+    """Once it has trained a step."""
+    while not events.exists() or '"steps"' not in events.read_text(encoding="utf-8"):
+        time.sleep(0.05)
+    family = psutil.Process(launcher).children(recursive=True)
+    workers = [child for child in family if "paceline.train.worker" in child.cmdline()]
+    return max(workers, key=lambda worker: worker.pid)
+
+
+def test_steps_that_take_long_are_no_hang_on_this_host(tmp_path: Path) -> None:
+    said: list[str] = []
+    watch = HangWatch(tmp_path, GuardSettings(hang_seconds=25), said.append)
+
+    def look(now: float, step: int, quiet_seconds: float) -> None:
+        for rank, collective in ((0, "nccl:all_reduce"), (1, None)):
+            beat = {
+                **{"rank": rank, "step": step, "phase": "compute", "collective": collective},
+                **{"quiet_seconds": quiet_seconds, "stop_asked": False, "ended": None},
+            }
+            (tmp_path / f"rank-{rank:05d}.json").write_text(json.dumps(beat))
+        watch.look(now)
+
+    look(0.0, step=1, quiet_seconds=1)
+    look(40.0, step=2, quiet_seconds=1)
+    for now in (42.0, 44.0):
+        look(now, step=2, quiet_seconds=60)
+    assert said == [], "steps take 40 s here"
+    look(500.0, step=2, quiet_seconds=401)
+    assert said == [], "once is not enough"
+    for now in (502.0, 504.0, 506.0):
+        look(now, step=2, quiet_seconds=403)
+    (text,) = said
+    assert text.startswith("hang: rank 1, step 2, compute: no progress for")
+    assert "rank 0, step 2, compute, waiting in nccl:all_reduce" in text

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from paceline import recipe as recipes
 from paceline.machine.arithmetic import Arithmetic
@@ -38,6 +39,7 @@ from tests.watched_device import META, DeviceWatch, Passage, watching
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 WORLD = World(0, 1, META)
+ANY_KIND = ("read", "copy", "mixed", "lacking")
 AVERAGED = ["optimizer.average=0.9", "optimizer.clip_norm=1.0"]
 DROPPING = [f"model.{kind}_dropout=0.1" for kind in ("attention", "relu", "residual")]
 
@@ -137,24 +139,47 @@ PICTURES = ["batch.global=16", "batch.micro=8"]
 
 def test_a_step_of_translation_waits_for_nothing(sentences: Path) -> None:
     watch = watched_steps(opened("nmt-tiny", *small(sentences, *SENTENCES)))
-    assert texts(watch, "read", "copy", "mixed") == []
+    assert texts(watch, *ANY_KIND) == []
 
 
 @pytest.mark.parametrize("recipe", ["cifar10-tiny", "cifar10-fast"])
 def test_a_step_on_pictures_waits_for_nothing(recipe: str, pictures: Path) -> None:
     watch = watched_steps(opened(recipe, *small(pictures, *PICTURES)))
-    assert texts(watch, "read", "copy", "mixed") == []
+    assert texts(watch, *ANY_KIND) == []
 
 
 def test_a_step_on_photographs_waits_for_nothing(photos: Path) -> None:
     watch = watched_steps(opened("imagenet-tiny", *small(photos, *PHOTOS)))
-    assert texts(watch, "read", "copy", "mixed") == []
+    assert texts(watch, *ANY_KIND) == []
 
 
 def test_a_step_of_a_users_task_waits_for_nothing(example: Path) -> None:
     (recipe,) = example.glob("*.yaml")
     watch = watched_steps(opened(str(recipe), *own_data(example), *AVERAGED))
-    assert texts(watch, "read", "copy", "mixed") == []
+    assert texts(watch, *ANY_KIND) == []
+
+
+class SmallOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts what is done to the statistics of one norm at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        is_of_one = bool(args) and isinstance(args[0], torch.Tensor) and args[0].shape[:1] == (2,)
+        self.count += is_of_one and name in ("add_", "zero_", "lerp_", "copy_")
+        return func(*args, **(kwargs or {}))
+
+
+def test_statistics_of_all_norms_are_one_buffer(pictures: Path) -> None:
+    task = opened("cifar10-tiny", f"data={pictures}", *PICTURES)
+    stepper, plan = stepper_of(task), plan_step(task, 0, WORLD)
+    batches = [task.micro_batch(index) for index in plan.mine]
+    with SmallOperations() as small_ones:
+        stepper.step(plan, batches, 0.1, want_norm=False)
+    assert small_ones.count == 0
 
 
 def in_search(passage: Passage) -> bool:
@@ -166,7 +191,7 @@ def needless(watch: DeviceWatch) -> list[str]:
     """What evaluation does besides sending batches and reading the sums of all at its end."""
     reads = [str(passage) for passage in watch.of("read") if not in_search(passage)]
     constants = [p for p in watch.of("copy") if p.operation != "copy to the device"]
-    return [*reads[1:], *texts(watch, "mixed"), *map(str, constants)]
+    return [*reads[1:], *texts(watch, "mixed", "lacking"), *map(str, constants)]
 
 
 @pytest.mark.parametrize("final", [False, True])
@@ -192,7 +217,7 @@ def test_photographs_are_scored_with_one_read(photos: Path) -> None:
 def test_a_users_task_is_scored_without_mixing_devices(example: Path) -> None:
     (recipe,) = example.glob("*.yaml")
     watch = watched_evaluation(opened(str(recipe), *own_data(example), *AVERAGED))
-    assert texts(watch, "mixed") == []
+    assert texts(watch, "mixed", "lacking") == []
     assert len(watch.of("read")) <= 3, "the sums at its end"
 
 

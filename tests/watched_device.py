@@ -2,8 +2,9 @@
 
 torch's `meta` device takes the branches that CUDA takes and has no memory, so whatever is read from
 it would raise. Here a read is recorded and answered with something made up, so that the code goes
-on and one pass shows all reads. Recorded besides: every copy between host and device, and every
-operation whose operands are on different devices, which meta does not refuse in place.
+on and one pass shows all reads. Recorded besides: every copy between host and device, every
+operation whose operands are on different devices, which meta does not refuse in place, and those on
+types of numbers for which CUDA has no kernel.
 """
 
 import sys
@@ -27,6 +28,18 @@ _READS = {
     _aten.equal.default: "equal",
     _aten.masked_select.default: "masked_select",
 }
+_FOR_FLOATS = (
+    "_upsample_bilinear2d_aa",
+    "_upsample_bicubic2d_aa",
+    "upsample_bilinear2d",
+    "upsample_bicubic2d",
+    "mm",
+    "addmm",
+    "bmm",
+    "baddbmm",
+    "convolution",
+)
+"""What CUDA does not do with whole numbers, though processors (and meta) do."""
 _MAKERS = ("tensor", "as_tensor", "new_tensor")
 _TORCH = str(Path(torch.__file__).parent)
 
@@ -36,7 +49,8 @@ class Passage:
     """One thing that a CUDA device would have waited for, or would have refused."""
 
     kind: str
-    """'read' from the device, 'copy' to it, or 'mixed' devices in one operation."""
+    """'read' from the device, 'copy' to it, 'mixed' devices in one operation, or 'lacking' where
+    CUDA has no kernel."""
     operation: str
     where: str
     """The innermost line that is not torch's."""
@@ -100,6 +114,8 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return args[0].new_empty(_picked_shape(*args))
         if _are_mixed(tensors):
             self.watch.add("mixed", str(func))
+        if _lacks_kernel(func, tensors):
+            self.watch.add("lacking", f"{func} of {tensors[0].dtype}")
         return func(*args, **kwargs)
 
     def _copy(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -125,6 +141,12 @@ def _are_mixed(tensors: list[torch.Tensor]) -> bool:
     """A single number of the host may go into any operation: it is sent as an argument of it."""
     on_host = any(t.device.type == "cpu" and t.ndim > 0 for t in tensors)
     return on_host and any(t.device == META for t in tensors)
+
+
+def _lacks_kernel(func: Any, tensors: list[torch.Tensor]) -> bool:
+    if func.overloadpacket.__name__ not in _FOR_FLOATS:
+        return False
+    return any(_is_there(t) and not t.is_floating_point() for t in tensors)
 
 
 def _picks_by_mask(func: Any, args: Any) -> bool:

@@ -65,11 +65,11 @@ class BatchSettings(Section):
         return micro or whole
 
     def whole(self, world_size: int) -> int:
-        """Samples of one optimizer step over the whole world."""
+        """Samples of one batch over the whole world; see `Recipe.whole_batch` for a step's."""
         return self.global_ or (self.per_device or 0) * world_size
 
     def num_micro_batches(self, world_size: int) -> int:
-        """Forward passes of one optimizer step over the whole world."""
+        """Forward passes of one batch over the whole world."""
         return self.whole(world_size) // self.micro_size
 
     @property
@@ -153,7 +153,10 @@ class GuardSettings(Section):
         600.0, "longest wait for another process before the run is given up", gt=0
     )
     hang_seconds: float = setting(
-        25.0, "on many hosts: how long a host or a process may give no sign of life", ge=3
+        25.0,
+        "how long a host or a process may give no sign of life before it is named; on many hosts "
+        "it is ended then",
+        ge=3,
     )
     join_seconds: float = setting(
         60.0,
@@ -190,6 +193,89 @@ class InputSettings(Section):
         ge=0,
         le=512,
     )
+
+
+ReduceKind = Literal["plain", "overlap", "fp16", "bf16", "powersgd", "topk", "local", "diloco"]
+_USUAL_EVERY = {"local": 8, "diloco": 32}
+
+
+class ReduceSettings(Section):
+    kind: ReduceKind = setting(
+        "plain",
+        "how processes come to the same weights. plain: all gradients in fp32 (DDP); overlap: the "
+        "same, in the order of need, beside the update and the next forward pass; fp16, bf16: "
+        "in 16 bits on the wire, so with fewer digits; powersgd: matrices as two thin ones; topk: "
+        "the largest only (both remember what they did not send); local: each process makes its "
+        "steps alone, and weights are averaged now and then; diloco: like local, with momentum in "
+        "what is averaged, and in parts that are sent while training goes on",
+        fixed=True,
+    )
+    accumulate: int = setting(
+        1,
+        "gradients of this many batches make one step and are exchanged once: the batch of a step "
+        "is this many times `batch`",
+        gt=0,
+    )
+    rank: int = setting(4, "powersgd: columns of the thin matrices", gt=0, fixed=True)
+    share: float = setting(0.01, "topk: of the gradients, that is sent", gt=0, le=0.5, fixed=True)
+    parts: int = setting(
+        4, "diloco: parts of the model, sent one after the other", gt=0, fixed=True
+    )
+    every: int | None = setting(
+        None,
+        "local, diloco: steps from one exchange of a weight to the next; null is 8 for local, 32 "
+        "for diloco",
+        gt=0,
+        fixed=True,
+        validate_default=True,
+    )
+    delay: int | None = setting(
+        None,
+        "diloco: steps that a part may be on its way; null is the time until the next part's turn",
+        ge=0,
+        fixed=True,
+        validate_default=True,
+    )
+    outer_rate: float = setting(0.7, "diloco: learning rate of what is exchanged", gt=0)
+    outer_momentum: float = setting(0.9, "diloco: Nesterov's momentum of it", ge=0, lt=1)
+    bucket_mb: float | None = setting(
+        None,
+        "MiB of gradients that are sent together, as DDP's bucket_cap_mb; null is 25 (DDP's), and "
+        "4 for overlap",
+        gt=0,
+    )
+    first_bucket_mb: float = setting(
+        1, "plain, fp16, bf16: MiB of the first bucket, which is ready before all others", gt=0
+    )
+
+    @field_validator("every")
+    @classmethod
+    def _every_fits(cls, every: int | None, info: ValidationInfo) -> int | None:
+        kind, parts = info.data.get("kind", ""), info.data.get("parts", 1)
+        every = every or _USUAL_EVERY.get(kind)
+        if kind == "diloco" and every and every % parts:
+            config.refuse_together(
+                f"reduce.every, {every}, must be a multiple of reduce.parts, {parts}: each part "
+                "gets as many steps as the others",
+                "every",
+                "parts",
+            )
+        return every
+
+    @field_validator("delay")
+    @classmethod
+    def _delay_fits(cls, delay: int | None, info: ValidationInfo) -> int | None:
+        every, parts = info.data.get("every"), info.data.get("parts", 1)
+        if info.data.get("kind") != "diloco" or not every:
+            return delay
+        turn: int = every // parts
+        if delay is not None and delay > turn:
+            config.refuse_together(
+                f"reduce.delay can be {turn} at most, reduce.every / reduce.parts: then the next "
+                "part leaves",
+                "delay",
+            )
+        return turn if delay is None else delay
 
 
 class Recipe(Section):
@@ -229,12 +315,21 @@ class Recipe(Section):
     batch: BatchSettings = setting(..., "how many samples make a step")
     optimizer: OptimizerSettings = setting(OptimizerSettings(), "how weights are updated")
     schedule: ScheduleSettings = setting(ScheduleSettings(), "the learning rate over the run")
+    reduce: ReduceSettings = setting(ReduceSettings(), "how processes exchange gradients")
     evaluate: EvaluateSettings = setting(EvaluateSettings(), "scores while training")
     checkpoint: CheckpointSettings = setting(CheckpointSettings(), "what is saved and when")
     log: LogSettings = setting(LogSettings(), "what is recorded and shown")
     guard: GuardSettings = setting(GuardSettings(), "when a run stops itself")
     target: TargetSettings = setting(TargetSettings(), "what others reached with it")
     hosts: HostsSettings = setting(HostsSettings(), "training on many hosts")
+
+    def whole_batch(self, world_size: int) -> int:
+        """Samples of one optimizer step over the whole world."""
+        return self.reduce.accumulate * self.batch.whole(world_size)
+
+    def num_micro_batches(self, world_size: int) -> int:
+        """Forward passes of one optimizer step over the whole world."""
+        return self.reduce.accumulate * self.batch.num_micro_batches(world_size)
 
     @field_validator("device", mode="before")
     @classmethod

@@ -11,8 +11,8 @@ from paceline.api.live import follow
 from paceline.api.views import ReportView, open_view
 from paceline.errors import UserError
 from paceline.launch import jobs
-from paceline.machine.tuning import speed_environment
-from paceline.recipe import from_run, settings_of_run
+from paceline.machine.tuning import exact_environment, speed_environment
+from paceline.recipe import from_run, read_settings, settings_of_run
 from paceline.record import checkpoints
 from paceline.record.directory import is_being_trained, require_run
 from paceline.record.events import read_events
@@ -105,9 +105,10 @@ class Run:
             split,
             "json",
         ]
+        is_exact = read_settings(self._files.recipe).get("deterministic") is True
         done = subprocess.run(
             [sys.executable, *words],
-            env={**os.environ, **speed_environment(1)},
+            env={**os.environ, **speed_environment(1), **exact_environment(is_exact)},
             capture_output=True,
             text=True,
             check=False,

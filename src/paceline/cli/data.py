@@ -50,12 +50,15 @@ def _how_to_use(task: str, name: str) -> str:
         if (loaded := recipe.load(stem)).workload == task
     ]
     asking = [stem for stem, loaded in of_task if loaded.data == name]
-    others = [stem for stem, loaded in of_task if loaded.data != name]
-    lines = [f"use it: paceline train {stem}" for stem in asking[:1]]
+    others = [f"{stem} data={name}" for stem, loaded in of_task if loaded.data != name]
+    lines = [f"use it: paceline train {each}" for each in (asking or others)[:1]]
     if len(asking) > 1:
         lines[0] += f"   (as well: {', '.join(asking[1:])})"
-    if others:
-        lines.append(f"use it with another recipe: paceline train {others[0]} data={name}")
+    more = others if asking else others[1:]
+    if more:
+        rest = ", ".join(each.split()[0] for each in more[1:])
+        lines.append(f"use it with another recipe: paceline train {more[0]}")
+        lines[-1] += f"   (or {rest})" if rest else ""
     return "\n".join(lines)
 
 

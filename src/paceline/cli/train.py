@@ -51,7 +51,7 @@ def add_evaluate(verbs: Verbs) -> None:
 
 def train_run(arguments: argparse.Namespace) -> int:
     from paceline.launch.batch.detect import find_place
-    from paceline.launch.batch.engines import find_node
+    from paceline.launch.batch.engines import find_node, give_back
     from paceline.launch.batch.node import end_this_process
     from paceline.launch.batch.spot import watching_for_notice
     from paceline.terminal import outlive_terminal
@@ -66,7 +66,10 @@ def train_run(arguments: argparse.Namespace) -> int:
         return _train_in_place(arguments, place)
     node = find_node(os.environ)
     with watching_for_notice(end_this_process, say):
-        return _train_here(arguments) if node is None else _train_on_node(arguments, node)
+        code = _train_here(arguments) if node is None else _train_on_node(arguments, node)
+    if (node is None or node.rank == 0) and (said := give_back(os.environ, code)):
+        say(said)
+    return code
 
 
 def _train_on_node(arguments: argparse.Namespace, node: "Node") -> int:
@@ -121,7 +124,7 @@ def _train_here(arguments: argparse.Namespace) -> int:
 def _choose_processes(arguments: argparse.Namespace, recipe: "Recipe") -> "Processes":
     from paceline.machine.devices import choose_processes, num_visible_devices
 
-    num_micro_batches = recipe.batch.num_micro_batches
+    num_micro_batches = recipe.num_micro_batches
     return choose_processes(
         arguments.procs, recipe.device, num_visible_devices(), num_micro_batches
     )

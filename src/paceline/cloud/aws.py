@@ -31,9 +31,7 @@ def make_clients() -> Clients:
         import boto3  # noqa: PLC0415  (an extra, wanted by these verbs alone)
         from botocore.config import Config  # noqa: PLC0415
     except ImportError as error:
-        raise UserError(
-            "asking AWS needs its library, boto3", "pip install 'paceline[cloud]'"
-        ) from error
+        raise UserError("asking AWS needs its library, boto3", "pip install boto3") from error
     session = boto3.Session()
     settings = Config(connect_timeout=5, read_timeout=20, retries={"max_attempts": 2})
     return lambda service, region: session.client(service, region_name=region, config=settings)
@@ -244,6 +242,16 @@ def find_machines(clients: Clients, regions: list[str]) -> list[Machine]:
             states = ["pending", "running", "stopping", "stopped"]
             found += [_machine(one, region, now, clients) for one in _instances(ec2, states)]
     return found
+
+
+def find_group(clients: Clients, region: str, name: str) -> dict[str, Any] | None:
+    """By name, in the network that the account uses by default."""
+    with said_plainly():
+        answer = clients("ec2", region).describe_security_groups(
+            Filters=[{"Name": "group-name", "Values": [name]}]
+        )
+    groups: list[dict[str, Any]] = answer["SecurityGroups"]
+    return groups[0] if groups else None
 
 
 def all_regions(clients: Clients, region: str) -> list[str]:

@@ -290,8 +290,8 @@ def _project_root() -> Path:
     if not (root / "pyproject.toml").is_file():
         raise UserError(
             "Paceline is installed here without its source, so there is nothing to send",
-            "use a checkout (pip install --editable .), or on each host: "
-            f"pip install paceline=={paceline.__version__}",
+            "install it here from a checkout (pip install --editable .), or install this version, "
+            f"{paceline.__version__}, on each host in the way that it was installed here",
         )
     return root
 
@@ -349,9 +349,13 @@ def _version(name: str) -> str | None:
 
 
 def installed_extras() -> tuple[str, ...]:
-    """Those of Paceline's extras that are complete here."""
+    """Those of Paceline's extras that are complete here; none where it was never installed."""
     wanted: dict[str, list[str]] = {}
-    for name, extra in _requirements(metadata.distribution("paceline")):
+    try:
+        distribution = metadata.distribution("paceline")
+    except metadata.PackageNotFoundError:
+        return ()
+    for name, extra in _requirements(distribution):
         if extra is not None and extra not in _NOT_FOR_HOSTS:
             wanted.setdefault(extra, []).append(name)
     return tuple(

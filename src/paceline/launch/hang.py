@@ -33,6 +33,7 @@ class RankState:
     """Where one process was when it last told."""
 
     host: str
+    """Empty where there is only one."""
     rank: int
     step: int
     phase: str
@@ -75,7 +76,7 @@ class RankState:
 
     @property
     def who(self) -> str:
-        return f"rank {self.rank} on {self.host}"
+        return f"rank {self.rank} on {self.host}" if self.host else f"rank {self.rank}"
 
     @property
     def place(self) -> str:

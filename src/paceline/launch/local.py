@@ -5,7 +5,9 @@ launcher, which asks the workers to save and stop; a second Ctrl-C ends everythi
 """
 
 import signal
+import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -14,6 +16,8 @@ from paceline.errors import Say
 from paceline.launch.agent import AgentOrder
 from paceline.launch.claim import Job, claim_run, next_attempt, note_launch
 from paceline.launch.ending import ending_in_words
+from paceline.launch.hang import RankState, find_hang
+from paceline.launch.remote.host_facts import read_pulses
 from paceline.launch.scratch import scratch_directory
 from paceline.launch.starter import AgentStarter, RunningAgent
 from paceline.lifetime import process_started
@@ -23,6 +27,13 @@ from paceline.order import WorkerOrder
 from paceline.recipe import refuse_too_many_processes
 from paceline.record.checkpoints import all_checkpoints, step_of
 from paceline.record.writer import EventFile
+from paceline.settings import GuardSettings
+from paceline.units import format_seconds
+
+_LOOK_SECONDS = 2.0
+_LOOKS = 2
+"""In a row that find a hang: a machine that wakes up from sleep has old signs of life for a moment.
+"""
 
 
 def train(job: Job, starter: AgentStarter, say: Say) -> int:
@@ -54,13 +65,19 @@ def train(job: Job, starter: AgentStarter, say: Say) -> int:
 
 def _run_agent(job: Job, order: WorkerOrder, starter: AgentStarter, stopper: "Stopper") -> int:
     with scratch_directory(job.run.path) as scratch:
+        pulses = scratch / "pulses"
+        pulses.mkdir()
         order = replace(order, store=str(scratch / "store"))
+        if job.num_procs > 1:  # one alone waits for nobody
+            order = replace(order, pulse_directory=str(pulses))
         this = AgentOrder(
             str(job.run.path), job.num_procs, order.as_document(), str(scratch / "errors")
         )
         agent = starter.start(this)
         stopper.follow(agent)
-        code = agent.wait()
+        watch = HangWatch(pulses, job.recipe.guard, stopper.say)
+        while (code := agent.wait_for(_LOOK_SECONDS)) is None:
+            watch.look(time.monotonic())
         stopper.end_stragglers()
     return code
 
@@ -79,12 +96,54 @@ def _conclude(job: Job, code: int, stopper: "Stopper", say: Say) -> int:
     return code if code > 0 else 1
 
 
+class HangWatch:
+    """Says who keeps the other processes waiting. It ends nothing: what is only slow goes on, and
+    what hangs is given up by torch after `guard.group_seconds`."""
+
+    def __init__(self, pulses: Path, guard: GuardSettings, say: Say) -> None:
+        self._pulses, self._guard, self._say = pulses, guard, say
+        self._step, self._since, self._slowest_seconds = 0, 0.0, 0.0
+        self._num_looks = 0
+        self._said_at_step: int | None = None
+
+    def look(self, now: float) -> None:
+        told = read_pulses(self._pulses)
+        states = [RankState.of("", {**beat, "silent_seconds": age}) for beat, age in told]
+        if not states:
+            return
+        self._note_steps(min(state.step for state in states), now)
+        hang = find_hang(states, self._guard.hang_seconds, self._slowest_seconds)
+        is_waiting = any(state.collective for state in states)
+        self._num_looks = self._num_looks + 1 if hang is not None and is_waiting else 0
+        if hang is None or self._num_looks < _LOOKS or self._said_at_step == self._step:
+            return
+        self._said_at_step = self._step
+        places = "\n".join(f"  {_place(state)}" for state in states)
+        self._say(
+            f"hang: {hang.text}; where every process is:\n{places}\n"
+            f"It is given up after {format_seconds(self._guard.group_seconds)} "
+            "(guard.group_seconds); Ctrl-C ends it now"
+        )
+
+    def _note_steps(self, step: int, now: float) -> None:
+        if step == self._step:
+            return
+        if self._step:  # what came before the first one was no step
+            seconds = (now - self._since) / (step - self._step)
+            self._slowest_seconds = max(self._slowest_seconds, seconds)
+        self._step, self._since = step, now
+
+
+def _place(state: RankState) -> str:
+    return f"{state.place}, for {format_seconds(state.quiet_seconds)}"
+
+
 class Stopper:
     """Turns signals to the launcher into an orderly end of the workers."""
 
     def __init__(self, say: Say) -> None:
         self._agent: RunningAgent | None = None
-        self._say = say
+        self.say = say
         self._workers: list[psutil.Process] = []
         self.asked: int | None = None
 
@@ -96,7 +155,7 @@ class Stopper:
     def on_signal(self, number: int, _frame: Any) -> None:
         if self.asked is not None:
             if number != signal.SIGHUP:  # a closed terminal sends it more than once
-                self._say("ending at once")
+                self.say("ending at once")
                 self._end_at_once()
             return
         self.asked = number
@@ -104,7 +163,7 @@ class Stopper:
         if not self._workers:
             self._end_at_once()
             return
-        self._say("saving a checkpoint, then stopping (once more: end at once)")
+        self.say("saving a checkpoint, then stopping (once more: end at once)")
         for worker in self._workers:
             worker.terminate()
 

@@ -123,6 +123,10 @@ class RunningAgent:
         self._ended.wait()
         return self._code
 
+    def wait_for(self, seconds: float) -> int | None:
+        """The same; None where it still runs after so many seconds."""
+        return self._code if self._ended.wait(seconds) else None
+
     def kill(self) -> None:
         """And with it its workers."""
         if self.pid is None:

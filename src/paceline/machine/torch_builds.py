@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from paceline.machine.arithmetic import Capability, shown
+from paceline.units import count_of
 
 _TEGRA: Final = ((5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0))
 """Jetson and its kin: kernels for cards do not run there, whatever their number says."""
@@ -117,3 +118,29 @@ def without_kernels(name: str, capability: Capability, built_for: Sequence[str])
         f"{name} has compute capability {shown(capability)}, and this torch has kernels for "
         f"{built} only"
     )
+
+
+_LEAST_DRIVER: Final = {13: 580, 12: 525}
+"""By CUDA's major version; NVIDIA's "CUDA Compatibility", minor version compatibility."""
+
+
+def why_on_processor(
+    num_devices: int, torch_version: str, cuda_version: str | None, driver: str | None
+) -> str:
+    """Of a host whose driver lists devices of which torch can use none: why, and what helps."""
+    listed = f"NVIDIA's driver lists {count_of(num_devices, 'device')}"
+    place = "so this run is on the processor"
+    if cuda_version is None:
+        return (
+            f"{listed}, but torch {torch_version} is built without CUDA, {place}. Install a build "
+            "with CUDA (docs/gpus.md)"
+        )
+    least = _LEAST_DRIVER.get(int(cuda_version.partition(".")[0]))
+    have = re.match(r"\d+", driver or "")
+    if least is not None and have is not None and int(have[0]) < least:
+        return (
+            f"{listed}, but torch {torch_version} is built with CUDA {cuda_version}, which needs "
+            f"driver {least} or newer, and this is {driver}, {place}. Update the driver, or "
+            f"install a torch with an older CUDA (docs/gpus.md)"
+        )
+    return f"{listed}, but torch finds none of them, {place}. See `paceline selftest`"

@@ -4,6 +4,9 @@ Normalisation itself uses the statistics of the micro-batch at hand, whose size 
 The running averages, which only evaluation uses, are moved once per optimizer step by the *mean*
 statistics of all the step's micro-batches, wherever in the world they ran. So one process with
 four micro-batches and four processes with one each end with the same model.
+
+On a device the sums of all layers are one buffer (`StepStatistics`): a hundred small operations
+take longer there than the work in them.
 """
 
 from collections.abc import Callable
@@ -17,7 +20,30 @@ from paceline.errors import UserError
 from paceline.kernels import norm as kernel
 
 
-class StepBatchNorm2d(nn.Module):
+class _Summing(nn.Module):
+    """What a layer has while a step lasts."""
+
+    pending: torch.Tensor
+    """Means and variances, summed over the step's micro-batches."""
+    _scratch: torch.Tensor
+    """Those of the micro-batch at hand, written by torch's operation."""
+    is_side_by_side = False
+    """Whether somebody adds up `_scratch` of all layers at once, after the micro-batch."""
+    is_filled = False
+    """Whether `_scratch` is waiting for that."""
+
+    def _begin_pass(self) -> None:
+        if self.is_filled:  # a second time in one micro-batch
+            self.pending.add_(self._scratch)
+
+    def _end_pass(self) -> None:
+        if self.is_side_by_side:
+            self.is_filled = True
+        else:
+            self.pending.add_(self._scratch)
+
+
+class StepBatchNorm2d(_Summing):
     """Batch norm that sums statistics during a step and leaves the running averages alone.
 
     The step collects `pending` from every layer, averages it over the world, and hands it back
@@ -27,8 +53,6 @@ class StepBatchNorm2d(nn.Module):
     kernels: ClassVar = (kernel.NAME,)
     running_mean: torch.Tensor
     running_var: torch.Tensor
-    pending: torch.Tensor
-    _scratch: torch.Tensor
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__()
@@ -45,6 +69,7 @@ class StepBatchNorm2d(nn.Module):
             return F.batch_norm(
                 x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
+        self._begin_pass()
         # With momentum 1 the kernel writes this micro-batch's own mean and variance, for free.
         output = F.batch_norm(
             x,
@@ -56,7 +81,7 @@ class StepBatchNorm2d(nn.Module):
             momentum=1.0,
             eps=self.eps,
         )
-        self.pending.add_(self._scratch)
+        self._end_pass()
         return output
 
     def next_momentum(self) -> float:
@@ -88,12 +113,9 @@ class StepBatchNorm2d(nn.Module):
         return activation(output if before is None else output + before, inplace=True)
 
 
-class _Combined(nn.modules.batchnorm._BatchNorm):
+class _Combined(_Summing, nn.modules.batchnorm._BatchNorm):
     """torch's own batch norm in a user's network, with running averages as above. The names of what
     is stored stay, so its weights load into the network as the user wrote it."""
-
-    pending: torch.Tensor
-    _scratch: torch.Tensor
 
     def begin(self) -> None:
         assert self.running_mean is not None  # noqa: S101  (only such layers are combined)
@@ -105,6 +127,7 @@ class _Combined(nn.modules.batchnorm._BatchNorm):
         self._check_input_dim(x)  # type: ignore[no-untyped-call]
         mean, var = self.running_mean, self.running_var
         if self.training:
+            self._begin_pass()
             mean, var = self._scratch[0], self._scratch[1]
         output = F.batch_norm(
             x,
@@ -117,7 +140,7 @@ class _Combined(nn.modules.batchnorm._BatchNorm):
             eps=self.eps,
         )
         if self.training:
-            self.pending.add_(self._scratch)
+            self._end_pass()
         return output
 
     def next_momentum(self) -> float | torch.Tensor:
@@ -176,38 +199,80 @@ def norm_layers(model: nn.Module) -> list[StepBatchNorm2d]:
     return [module for module in model.modules() if isinstance(module, StepBatchNorm2d)]
 
 
+class StepStatistics:
+    """The sums of all layers of a network; made once, when the network is on its device."""
+
+    def __init__(self, model: nn.Module, side_by_side: bool = False) -> None:
+        """`side_by_side`: in one buffer, as is good for a device."""
+        self._layers = averaging_layers(model)
+        self._sizes = [2 * layer.num_features for layer in self._layers]
+        self._device = _device_of(model)
+        self._sums: torch.Tensor | None = None
+        self._batch: torch.Tensor | None = None
+        types = {layer.pending.dtype for layer in self._layers}
+        if side_by_side and len(types) == 1:
+            self._lay_side_by_side(types.pop())
+
+    def _lay_side_by_side(self, dtype: torch.dtype) -> None:
+        self._sums, self._batch = (
+            torch.zeros(sum(self._sizes), dtype=dtype, device=self._device) for _ in range(2)
+        )
+        parts = (torch.split(each, self._sizes) for each in (self._sums, self._batch))
+        for layer, sums, batch in zip(self._layers, *parts, strict=True):
+            layer.pending, layer._scratch = sums.view(2, -1), batch.view(2, -1)
+            layer.is_side_by_side = True
+
+    def end_micro_batch(self) -> None:
+        """After its backward, which may look at what the forward pass wrote."""
+        if self._sums is None or self._batch is None:
+            return
+        self._sums.add_(self._batch)
+        self._batch.zero_()  # of a layer that the next pass leaves out nothing must be added
+        for layer in self._layers:
+            layer.is_filled = False
+
+    def take(self) -> torch.Tensor:
+        """In one flat tensor, ready to be added up over the world."""
+        if self._sums is not None:
+            self.end_micro_batch()
+            taken = self._sums.clone()
+            self._sums.zero_()
+            return taken
+        pending = [layer.pending for layer in self._layers]
+        if not pending:
+            return torch.zeros(0, device=self._device)
+        flat = torch.cat([sums.flatten() for sums in pending])
+        torch._foreach_zero_(pending)
+        return flat
+
+    @torch.no_grad()
+    def absorb(self, mean_statistics: torch.Tensor) -> None:
+        """Move every running average by the mean statistics of the step's micro-batches."""
+        counts = [each.num_batches_tracked for each in self._layers if isinstance(each, _Combined)]
+        if counts:
+            torch._foreach_add_([count for count in counts if count is not None], 1)
+        by_momentum: dict[float, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+        parts = torch.split(mean_statistics, self._sizes)
+        for layer, statistics in zip(self._layers, parts, strict=True):
+            momentum = layer.next_momentum()
+            if isinstance(momentum, torch.Tensor):
+                layer.running_mean.lerp_(statistics.view(2, -1)[0], momentum)  # type: ignore[union-attr]
+                layer.running_var.lerp_(statistics.view(2, -1)[1], momentum)  # type: ignore[union-attr]
+                continue
+            averages, means = by_momentum.setdefault(momentum, ([], []))
+            averages += [layer.running_mean, layer.running_var]  # type: ignore[list-item]
+            means += statistics.view(2, -1).unbind(0)
+        for momentum, (averages, means) in by_momentum.items():
+            torch._foreach_lerp_(averages, means, momentum)
+
+
 def take_statistics(model: nn.Module) -> torch.Tensor:
-    """The sums of all layers in one flat tensor, ready to be added up over the world."""
-    pending = [layer.pending for layer in averaging_layers(model)]
-    if not pending:
-        return torch.zeros(0, device=_device_of(model))
-    flat = torch.cat([sums.flatten() for sums in pending])
-    torch._foreach_zero_(pending)
-    return flat
+    return StepStatistics(model).take()
+
+
+def absorb_statistics(model: nn.Module, mean_statistics: torch.Tensor) -> None:
+    StepStatistics(model).absorb(mean_statistics)
 
 
 def _device_of(model: nn.Module) -> torch.device | None:
     return next((weight.device for weight in model.parameters()), None)
-
-
-@torch.no_grad()
-def absorb_statistics(model: nn.Module, mean_statistics: torch.Tensor) -> None:
-    """Move every running average by the mean statistics of the step's micro-batches: all layers in
-    one operation on a device, where a hundred small ones take longer than the work in them."""
-    layers = averaging_layers(model)
-    counts = [layer.num_batches_tracked for layer in layers if isinstance(layer, _Combined)]
-    if counts:
-        torch._foreach_add_([count for count in counts if count is not None], 1)
-    sizes = [2 * layer.num_features for layer in layers]
-    by_momentum: dict[float, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
-    for layer, statistics in zip(layers, torch.split(mean_statistics, sizes), strict=True):
-        momentum = layer.next_momentum()
-        if isinstance(momentum, torch.Tensor):
-            layer.running_mean.lerp_(statistics.view(2, -1)[0], momentum)  # type: ignore[union-attr]
-            layer.running_var.lerp_(statistics.view(2, -1)[1], momentum)  # type: ignore[union-attr]
-            continue
-        averages, means = by_momentum.setdefault(momentum, ([], []))
-        averages += [layer.running_mean, layer.running_var]  # type: ignore[list-item]
-        means += statistics.view(2, -1).unbind(0)
-    for momentum, (averages, means) in by_momentum.items():
-        torch._foreach_lerp_(averages, means, momentum)

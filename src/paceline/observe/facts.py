@@ -76,7 +76,7 @@ def describe(observer: Any, optimizer: Any, place: Place) -> dict[str, Any]:
     told["parallel"] = _parallel(observer, optimizer)
     if observer.autocast in _DTYPES:
         told["precision"] = _DTYPES[observer.autocast]
-    return told
+    return {**told, **_of_device(str(told["device"]))}
 
 
 def _of_parameters(optimizer: Any) -> dict[str, Any]:
@@ -95,6 +95,21 @@ def _of_parameters(optimizer: Any) -> dict[str, Any]:
         "device": device,
         "precision": lowered[0] if lowered else "fp32",
     }
+
+
+def _of_device(device: str) -> dict[str, Any]:
+    """What a CUDA device can multiply in, and whether fp32 is rounded to TF32 there."""
+    torch = sys.modules["torch"]
+    try:
+        if not device.startswith("cuda") or torch.version.cuda is None:
+            return {}
+        major, minor = torch.cuda.get_device_capability(device)
+        return {
+            "compute_capability": f"{major}.{minor}",
+            "tf32": bool(torch.backends.cuda.matmul.allow_tf32),
+        }
+    except Exception:  # a script may have set it in torch's newer way, which the older refuses
+        return {}
 
 
 def first_step(optimizer: Any) -> int:

@@ -1,7 +1,7 @@
-"""torch's flight recorder: the collectives that this process has queued, NCCL's and Gloo's.
+"""torch's flight recorders: the collectives that this process has queued, NCCL's and Gloo's.
 
-It is private to torch, so whatever it answers may be something else in another release: then there
-is nothing to tell. `TORCH_FR_BUFFER_SIZE`, set by the launcher, keeps a dump small.
+They are private to torch, so whatever they answer may be something else in another release: then
+there is nothing to tell. `TORCH_FR_BUFFER_SIZE`, set by the launcher, keeps a dump small.
 """
 
 import json
@@ -10,23 +10,39 @@ import time
 from dataclasses import dataclass
 from typing import Any, Optional
 
-_NAMES = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
-"""Until torch 2.6 it recorded NCCL alone, under its name."""
+_NAMES = ("_dump_nccl_trace_json", "_dump_fr_trace_json")
+"""NCCL has a recorder of its own, which a torch for processors lacks; what all other backends (and
+no NCCL) write to is in torch from 2.8 on."""
 _LEAST_SECONDS = 1.0
 """What is done within this time is not waited for."""
 
 
 def recording() -> dict[str, Any]:
-    """What the recorder holds; empty where there is none."""
-    recorder = sys.modules.get("torch._C._distributed_c10d")
-    if recorder is None or "torch.distributed" not in sys.modules:
+    """What all recorders hold; empty where there is none."""
+    torchs = sys.modules.get("torch._C._distributed_c10d")
+    if torchs is None or "torch.distributed" not in sys.modules:
         return {}
+    return joined([_dumped(getattr(torchs, name, None)) for name in _NAMES])
+
+
+def _dumped(dump: Any) -> dict[str, Any]:
     try:
-        dump = next(getattr(recorder, name) for name in _NAMES if hasattr(recorder, name))
         told = json.loads(dump(True, False))
-    except Exception:
+    except Exception:  # it is not there, or another one than the one that is known
         return {}
     return told if isinstance(told, dict) else {}
+
+
+def joined(recordings: list[dict[str, Any]]) -> dict[str, Any]:
+    """As one: each counts groups and entries by itself, so the states of groups are told apart."""
+    with_entries = [told for told in recordings if told.get("entries")]
+    if len(with_entries) < 2:
+        return with_entries[0] if with_entries else {}
+    return {
+        **with_entries[0],
+        "entries": [entry for told in with_entries for entry in told["entries"]],
+        "pg_status": [told.get("pg_status") for told in with_entries],
+    }
 
 
 def states_of_groups(told: dict[str, Any]) -> str:
@@ -48,7 +64,7 @@ class Pending:
     def oldest(cls, told: dict[str, Any]) -> Optional["Pending"]:
         try:
             waiting = [entry for entry in told.get("entries", []) if _is_waited_for(entry)]
-            first = min(waiting, key=lambda entry: int(entry["record_id"]), default=None)
+            first = min(waiting, key=lambda entry: int(entry["time_created_ns"]), default=None)
             return None if first is None else cls._of(first)
         except (KeyError, TypeError, ValueError):
             return None

@@ -36,7 +36,7 @@ def refuse_newer(run: RunDirectory) -> None:
         raise UserError(
             f"{run.path} was written by Paceline {environment.get('paceline', '?')}: its schema is "
             f"{schema}, this version reads up to {SCHEMA}",
-            "use the version that wrote it, or a newer one: pip install --upgrade paceline",
+            "use the version that wrote it, or a newer one",
         )
 
 

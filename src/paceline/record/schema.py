@@ -272,6 +272,7 @@ ENVIRONMENT_FIELDS: dict[str, Type] = {
     "settings": "texts by name",
     "kernels": "texts by name",
     "hosts": "priced hosts",
+    "machine_type": "text",
 }
 """Of `environment.json`."""
 

@@ -29,7 +29,7 @@ from paceline.train.measure.probes import ProbeThread, find_place, start_probes
 from paceline.train.measure.recorder import Recorder
 from paceline.train.measure.user_code import find_changes, refuse_different_hosts
 from paceline.train.precision import agree_on_arithmetic, number_type
-from paceline.train.save import CheckpointSaver, restore
+from paceline.train.save import build_saver, restore
 from paceline.train.state import build_state
 from paceline.train.step import Stepper, plan_step
 from paceline.world import World
@@ -47,9 +47,7 @@ class Attempt:
         network = build_network(task)
         self.kernels = kernels.agree(network, world)
         self.state = build_state(recipe, network, world, self.arithmetic)
-        self.saver = (
-            CheckpointSaver(run, recipe.checkpoint, self.recorder.note) if world.saves else None
-        )
+        self.saver = build_saver(run, recipe.checkpoint, self.recorder.note, self.state)
         self.stepper = Stepper(
             recipe, self.arithmetic, task, self.state, world, self.recorder.clock
         )
@@ -74,7 +72,7 @@ class Attempt:
     def restore(self) -> None:
         """The newest whole checkpoint; in a new run, the weights that fine-tuning begins with."""
         for problem in restore(self.state, self.run, self.world):
-            self.warn(f"damaged checkpoint: {problem}")
+            self.warn(problem)
         progress, fingerprint = self.state.progress, self.task.data_fingerprint
         if progress.data_fingerprint not in ("", fingerprint):
             raise UserError(
@@ -87,6 +85,7 @@ class Attempt:
             text = finetune.begin(self.task, self.state.network, self.world)
             if text:
                 self.recorder.note("start", step=0, text=text)
+            self.state.exchange.begin()
 
     def rehearse(self) -> None:
         """One backward whose gradients are thrown away, so that a first step rounds like all."""
@@ -107,8 +106,12 @@ class Attempt:
             facts_of_all = {**about, **ran, **self.arithmetic.facts()}
             environment.write(self.run, facts_of_all, order.hosts)
             self.task.keep(self.run.path)
-            if self.kernels.warning:
-                self.warn(self.kernels.warning)
+            for problem in (
+                self.kernels.warning,
+                environment.unused_devices(self.recipe, self.world),
+            ):
+                if problem:
+                    self.warn(problem)
             if practice.asked():
                 self.warn(f"slowed down on purpose: {practice.VARIABLE}={practice.asked()}")
         self.recorder.open_board(self.state.progress.step)

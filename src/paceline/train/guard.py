@@ -32,12 +32,14 @@ def watch_loss(progress: Progress, loss: float, factor: float) -> str | None:
     return None
 
 
-def lost(problem: str, step: int, rate: float, last_good: str | None) -> LossError:
+def lost(problem: str, step: int, rate: float, precision: str, last_good: str | None) -> LossError:
     kept = f"the last good checkpoint is {last_good}" if last_good else "there is no checkpoint yet"
+    numbers = " in fp16" if precision == "fp16" else ""
+    wider = "train in precision=fp32, " if precision == "fp16" else ""
     return LossError(
-        f"{problem}, at step {step:,} with a learning rate of {rate:.4g}; {kept}",
-        "lower schedule.rate, lengthen schedule.warmup_steps or set optimizer.clip_norm, then go "
-        "on from the last good checkpoint with the same command",
+        f"{problem}, at step {step:,}{numbers} with a learning rate of {rate:.4g}; {kept}",
+        f"{wider}lower schedule.rate, lengthen schedule.warmup_steps or set optimizer.clip_norm, "
+        "then go on from the last good checkpoint with the same command",
     )
 
 

@@ -24,7 +24,8 @@ class Loop:
         self.run, self.state, self.stepper = attempt.run, attempt.state, attempt.stepper
         self.input, self.saver, self.recorder = attempt.input, attempt.saver, attempt.recorder
         self._last_save = time.monotonic()
-        self._agreement = Agreement(self.world, self.recorder.clock)
+        waits = not self.state.exchange.runs_ahead
+        self._agreement = Agreement(self.world, self.recorder.clock, waits)
 
     def train(self, stop_asked: Callable[[], bool]) -> str:
         """Step until done or told to stop; the reason why it ended."""
@@ -35,7 +36,9 @@ class Loop:
                 batches = self.input.take(plan)
             step = progress.step + 1
             rate = self._rate(step)
-            result = self.stepper.step(plan, batches, rate, recorder.ends_interval(step))
+            # Where updates come late, the norm that is told is that of the step before.
+            of_step = step + 1 if self.state.exchange.updates_late else step
+            result = self.stepper.step(plan, batches, rate, recorder.ends_interval(of_step))
             progress.step, progress.position = step, plan.indices.stop
             recorder.add_step(step, rate, result)
             if ready := self.stepper.readiness.take():
@@ -51,6 +54,8 @@ class Loop:
             if must_write or recorder.ends_interval(step):
                 is_written = self._write_steps(must_write)
             self.input.after_step(step, plan, is_settled=is_written)
+            if must_write:
+                self.stepper.finish()
             if evaluate:
                 self._evaluate(step)
             if save:
@@ -58,6 +63,7 @@ class Loop:
             if stop:
                 reason = "stopped"
                 break
+        self._agreement.close()
         return reason
 
     def _rate(self, step: int) -> float:
@@ -102,7 +108,8 @@ class Loop:
             problem = watch_loss(self.state.progress, loss, factor)
             if problem:
                 self.recorder.note("warning", step=step, text=problem)
-                raise lost(problem, step, rate, self._last_good())
+                precision = self.stepper.arithmetic.precision
+                raise lost(problem, step, rate, precision, self._last_good())
 
     def _last_good(self) -> str | None:
         if self.saver is not None:

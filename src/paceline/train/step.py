@@ -5,7 +5,7 @@ world, so ragged batches, accumulation and any number of processes give one and 
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,19 +14,19 @@ from torch import nn
 
 from paceline.data.order import torch_seed
 from paceline.machine.arithmetic import Arithmetic
-from paceline.models.norm import absorb_statistics, take_statistics
+from paceline.models.norm import StepStatistics
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE, NETWORK, OPTIMIZER
 from paceline.settings import Recipe
 from paceline.tasks.contract import Task
-from paceline.train.measure.device_clock import DeviceMarks, MarkedSteps
+from paceline.train.measure.device_clock import MarkedSteps
 from paceline.train.measure.flops import count_flops
 from paceline.train.measure.readiness import Readiness, can_watch
 from paceline.train.optimizer import set_rate
 from paceline.train.precision import multiplying_in
-from paceline.train.reduce import lay_out_buckets, watch_reduction
+from paceline.train.reduce.exchange import Updating
 from paceline.train.state import TrainState
-from paceline.world import World, without_reduction
+from paceline.world import World
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,38 @@ def plan_step(task: Task, position: int, world: World) -> StepPlan:
     return StepPlan(indices, indices[first:last], sum(map(task.num_units, indices)))
 
 
+class LateSums:
+    """Losses and statistics of norms that are added up over the world later, many in one message:
+    for kinds of exchange in which a step waits for nobody."""
+
+    _MOST = 16
+
+    def __init__(self, world: World, statistics: StepStatistics) -> None:
+        self._world, self._statistics = world, statistics
+        self._sums: list[torch.Tensor] = []
+        self._plans: list[StepPlan] = []
+        self._losses: list[torch.Tensor] = []
+
+    def add(self, sums: torch.Tensor, plan: StepPlan) -> torch.Tensor:
+        """The step's loss, which is known after `add_up`. Statistics of many norms add up to much
+        memory, so that they do not wait for long."""
+        if len(self._sums) == self._MOST:
+            self.add_up()
+        self._sums.append(sums)
+        self._plans.append(plan)
+        self._losses.append(torch.zeros_like(sums[0]))
+        return self._losses[-1]
+
+    def add_up(self) -> None:
+        if self._sums:
+            added = self._world.add_up(torch.stack(self._sums))
+            for sums, plan, loss in zip(added, self._plans, self._losses, strict=True):
+                loss.copy_(sums[0] / plan.num_units)
+                if len(sums) > 1:
+                    self._statistics.absorb(sums[1:] / len(plan.indices))
+            self._sums, self._plans, self._losses = [], [], []
+
+
 class Stepper:
     """Holds what every step needs, so that the loop can simply ask for the next one."""
 
@@ -80,10 +112,26 @@ class Stepper:
     ) -> None:
         self.recipe, self.task, self.state, self.world = recipe, task, state, world
         self.arithmetic, self.clock = arithmetic, clock
-        self.marks = DeviceMarks(world.device)
-        self.watch = watch_reduction(state.model, self.marks)
+        self.exchange = state.exchange
+        self.watch = self.exchange.watch
+        self.marks = self.watch.marks
+        # A compiler joins small operations itself, and cannot look through views of one buffer.
+        side_by_side = world.device.type != "cpu" and not recipe.compile
+        self.statistics = StepStatistics(state.network, side_by_side)
         is_watched = world.is_first and can_watch(world.device, recipe.compile)
         self.readiness = Readiness(state.network, is_watched)
+        self._late = LateSums(world, self.statistics)
+        clip, scaler = recipe.optimizer.clip_norm, state.scaler
+        self.exchange.attach(
+            Updating(
+                state.optimizer,
+                scaler,
+                clock,
+                self._move_average,
+                needs_all_gradients=clip is not None or scaler.is_enabled(),
+                is_compiled=recipe.compile,
+            )
+        )
 
     def step(
         self, plan: StepPlan, batches: Sequence[Any], rate: float, want_norm: bool
@@ -94,25 +142,32 @@ class Stepper:
             loss_sum = self.forward_backward(plan, batches)
         self.clock.move(self.watch.waited_seconds(), COMPUTE, NETWORK)
         with self.clock.phase(NETWORK):
+            self.exchange.reduce_gradients()
             loss = self._combine(loss_sum, plan)
             self.marks.mark("reduced")
         with self.clock.phase(OPTIMIZER):
             norm = self._update(rate, want_norm)
-            self.marks.end_step()
+        self._agree_on_weights()
+        self.marks.end_step()
         return StepResult(loss, norm, plan.num_units)
 
     def forward_backward(self, plan: StepPlan, batches: Sequence[Any]) -> torch.Tensor:
-        model, last = self.state.model, len(batches) - 1
+        model, last = self.exchange.model, len(batches) - 1
         self.watch.start_step()
         total = torch.zeros((), device=self.world.device)
         for number, (index, batch) in enumerate(zip(plan.mine, batches, strict=True)):
             torch.manual_seed(torch_seed(self.recipe.seed, index))
-            with without_reduction(model) if number < last else self.readiness.watching():
-                with self._precision():
+            is_last = number == last
+            with (
+                self.exchange.micro_batch(is_last),
+                self.readiness.watching() if is_last else nullcontext(),
+            ):
+                with self.exchange.forward(), self._precision():
                     loss_sum = self.task.loss(model, batch)
                 # DDP divides by the size of the world; this takes it back.
                 scaled = loss_sum * (self.world.size / plan.num_units)
                 torch.autograd.backward(self.state.scaler.scale(scaled))
+            self.statistics.end_micro_batch()
             total += loss_sum.detach()
         return total
 
@@ -120,16 +175,25 @@ class Stepper:
         return multiplying_in(self.arithmetic, self.world.device)
 
     def _combine(self, loss_sum: torch.Tensor, plan: StepPlan) -> torch.Tensor:
-        """The step's mean loss and the running averages of batch norm, in one small all-reduce."""
-        network = self.state.network
-        sums = torch.cat([loss_sum.view(1), take_statistics(network).to(loss_sum.dtype)])
+        """The step's mean loss and the running averages of batch norm, in one small all-reduce;
+        this process's share of them where it makes its steps alone."""
+        sums = torch.cat([loss_sum.view(1), self.statistics.take().to(loss_sum.dtype)])
+        if not self.exchange.is_synchronous:
+            self.statistics.absorb(sums[1:] / len(plan.mine))
+            sums = sums[:1]
+        # A moving average of the weights also averages what norms have seen, step by step.
+        is_needed_now = len(sums) > 1 and self.state.average is not None
+        if self.exchange.runs_ahead and not is_needed_now:
+            return self._late.add(sums, plan)
         self.world.add_up(sums)
-        absorb_statistics(network, sums[1:] / len(plan.indices))
+        self.statistics.absorb(sums[1:] / len(plan.indices))
         return sums[0] / plan.num_units
 
     def _update(self, rate: float, want_norm: bool) -> torch.Tensor | None:
         state, clip = self.state, self.recipe.optimizer.clip_norm
         set_rate(state.optimizer, rate)
+        if self.exchange.updates_late:
+            return self.exchange.update_late(want_norm)
         norm = None
         if clip is not None or want_norm:
             state.scaler.unscale_(state.optimizer)
@@ -137,20 +201,37 @@ class Stepper:
         state.scaler.step(state.optimizer)
         state.scaler.update()
         state.optimizer.zero_grad(set_to_none=True)
-        if state.average is not None:
-            state.average.update_parameters(state.network)
         return norm
+
+    def _agree_on_weights(self) -> None:
+        step = self.state.progress.step + 1
+        if not self.exchange.is_synchronous:
+            self.marks.mark("updated")
+            with self.clock.more_of(NETWORK):
+                self.exchange.after_update(step, step == self.recipe.steps)
+                self.marks.mark("agreed")
+        if not self.exchange.updates_late:
+            self._move_average()
+
+    def _move_average(self) -> None:
+        if self.state.average is not None:
+            with self.clock.more_of(OPTIMIZER):
+                self.state.average.update_parameters(self.exchange.agreed)
+
+    def finish(self) -> None:
+        """Before weights are looked at: all steps so far are done completely."""
+        self.exchange.finish()
 
     def rehearse(self, plan: StepPlan, batches: Sequence[Any]) -> None:
         """One backward whose gradients are thrown away. DDP lays out its buckets anew after the
         first backward, and with four or more processes the order of summation follows the layout:
         without this, the first step after a restart would round differently."""
         self.forward_backward(plan, batches)
-        lay_out_buckets(self.state.model)
+        self.exchange.lay_out()
         self._forget()
 
     def _forget(self) -> None:
-        take_statistics(self.state.network)
+        self.statistics.take()
         self.state.optimizer.zero_grad(set_to_none=True)
 
     def flops_per_unit(self, plan: StepPlan, batch: Any) -> float | None:
@@ -167,6 +248,9 @@ class Stepper:
         return counted / self.task.num_units(plan.mine[0]) if counted else None
 
     def take_measures(self) -> Measures:
+        with self.clock.more_of(NETWORK):
+            self._late.add_up()
+            self.exchange.agree()
         return Measures(
             reduced_bytes=self.watch.take_reduced_bytes(),
             loss_scale=self._loss_scale(),

@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paceline.arguments import Parser, Verbs, count, say
 from paceline.cli.machines.slurm import add_slurm, hand_in, launch_slurm, write_new
@@ -60,7 +60,10 @@ def _add_machines(parser: Parser, kind: str) -> None:
     parser.add_argument(
         "--setup", action="append", default=[], metavar="COMMAND", help="run first on every host"
     )
-    parser.add_argument("--install", default="paceline", help="for pip, where there is no image")
+    if kind in ("sky", "dstack"):
+        parser.add_argument("--install", help="for pip (default: this Paceline is sent along)")
+    if kind == "sky":
+        parser.add_argument("--group", help="security group of AWS (`paceline cloud group`)")
     if kind == "dstack":
         parser.add_argument(
             "--fleet", type=Path, metavar="HOSTS", help="write a fleet of the hosts in this file"
@@ -159,15 +162,28 @@ def _request(arguments: argparse.Namespace, script: list[str]) -> "Request":
         arguments.nodes,
         num_procs,
         machine,
-        arguments.spot,
-        arguments.image,
-        arguments.storage,
-        tuple(arguments.setup),
-        arguments.install,
-        arguments.hours,
-        arguments.region,
-        sends_code,
+        spot=arguments.spot,
+        image=arguments.image,
+        storage=arguments.storage,
+        setup=tuple(arguments.setup),
+        **_installation(arguments),
+        hours=arguments.hours,
+        region=arguments.region,
+        sends_code=sends_code,
+        group=getattr(arguments, "group", None),
     )
+
+
+def _installation(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What is asked for; or this very Paceline where its source is here, else its version."""
+    import paceline
+    from paceline.hosts.push import installed_extras
+
+    asked = getattr(arguments, "install", None)
+    source = Path(paceline.__file__).parents[2]
+    if asked or (source / "pyproject.toml").is_file():
+        return {"install": asked, "source": source, "extras": installed_extras()}
+    return {"install": f"paceline=={paceline.__version__}"}
 
 
 def _run_directory(arguments: argparse.Namespace, name: str) -> str:

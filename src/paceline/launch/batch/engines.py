@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.errors import UserError
+from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.launch.batch.place import Place, read_number
+from paceline.terminal import printable_line
 
 PORT = 29500
 """Where the first host listens when the engine names no port; torchrun's own default."""
@@ -51,6 +52,15 @@ def find_node(variables: Mapping[str, str]) -> Node | None:
         if node is not None:
             return _checked(node) if node.count > 1 else None
     return None
+
+
+def give_back(variables: Mapping[str, str], code: int) -> str | None:
+    """What to say at the end of a run whose machines are still paid for, as its job file knows.
+    Nothing where the engine begins again."""
+    command = variables.get("PACELINE_GIVE_BACK")
+    if not command or code not in (0, EXIT_USER_ERROR):
+        return None
+    return f"to give the machines back: {printable_line(command)}"
 
 
 def _checked(node: Node) -> Node:

@@ -4,7 +4,12 @@ import math
 from typing import Any
 
 from paceline.report.answers.answer import QUESTIONS, Answer
-from paceline.report.facts.busyness import achieved_flops, longest_wait, utilisation
+from paceline.report.facts.busyness import (
+    achieved_flops,
+    is_on_cuda,
+    longest_wait,
+    utilisation,
+)
 from paceline.report.facts.facts import Facts
 from paceline.report.remedies.offer import offers_of
 from paceline.report.remedies.own import busier_ideas
@@ -16,6 +21,14 @@ _HOW = (
     "machines; floating-point operations are counted once per unit and compared with a matrix "
     "multiplication that every process times at the start"
 )
+
+
+_NOT_WITH_ARITHMETIC = {
+    "cores": " So the cores were busy, but mostly not with arithmetic: with memory traffic, with "
+    "many small operations, or with threads that spin while they wait.",
+    "devices": " So the devices were busy, but mostly not with arithmetic: with memory traffic, or "
+    "with many small operations.",
+}
 
 
 def busy(facts: Facts) -> Answer:
@@ -90,10 +103,7 @@ def _meaning(facts: Facts, share: float, of_peak: float) -> str:
             "fewer operations than are counted for them."
         )
     if share > 0.8 and of_peak < 0.2:
-        return (
-            " So the cores were busy, but mostly not with arithmetic: with memory traffic, with "
-            "many small operations, or with threads that spin while they wait."
-        )
+        return _NOT_WITH_ARITHMETIC["devices" if is_on_cuda(facts) else "cores"]
     if share < 0.6:
         return " They could have done more: see what held it up."
     return ""
@@ -128,7 +138,9 @@ def _missing(facts: Facts, share: float, achieved: float | None, peak: float | N
             " beside it, or `paceline train`, which probes every host"
         )
     lacking = []
-    if not math.isfinite(share):
+    if not math.isfinite(share) and is_on_cuda(facts) and facts.world.hosts:
+        lacking.append("the use of the devices, which NVIDIA's library (NVML) did not tell")
+    elif not math.isfinite(share):
         lacking.append("probes (events/host-*.jsonl), which training writes by itself")
     if not achieved or not peak:
         lacking.append("flops_per_unit and peak_flops in the begin event")

@@ -7,8 +7,14 @@ import numpy as np
 from paceline.machine.arithmetic import Capability, best_precision
 from paceline.record.columns import StepColumns
 from paceline.record.events import Event
+from paceline.report.facts.busyness import is_on_cuda
 from paceline.report.facts.facts import Facts
 
+AUTOCAST = {
+    "bf16": 'torch.autocast("cuda", dtype=torch.bfloat16)',
+    "fp16": 'torch.autocast("cuda", dtype=torch.float16) with a GradScaler',
+}
+"""What a script writes for it."""
 _SETTLING_STEPS = 100
 """The scale starts high and is meant to halve until gradients no longer overflow."""
 _FALLEN = 16.0
@@ -23,11 +29,23 @@ def used_precision(facts: Facts) -> str | None:
 
 def could_be_lighter(facts: Facts) -> bool:
     """Whether `precision=auto` may be faster on the devices that the run had."""
-    on_cuda = str(facts.begin.get("device", "")).startswith("cuda")
-    if not on_cuda or used_precision(facts) != "fp32":
+    if not _is_fp32_on_cuda(facts):
         return False
     capability = _parsed(str(facts.begin.get("compute_capability", "")))
     return capability is None or best_precision(capability) != "fp32"
+
+
+def lighter_precision(facts: Facts) -> str | None:
+    """What the run's devices are known to have and it did not use, by name."""
+    capability = _parsed(str(facts.begin.get("compute_capability", "")))
+    if capability is None or not _is_fp32_on_cuda(facts):
+        return None
+    best = best_precision(capability)
+    return None if best == "fp32" else best
+
+
+def _is_fp32_on_cuda(facts: Facts) -> bool:
+    return is_on_cuda(facts) and used_precision(facts) == "fp32"
 
 
 def _parsed(text: str) -> Capability | None:

@@ -16,13 +16,17 @@ def achieved_flops(facts: Facts) -> float | None:
 
 
 def utilisation(facts: Facts) -> tuple[float, str]:
-    """Mean over hosts, and of what."""
+    """Mean over hosts, and of what. How busy a device was is not told by the cores beside it."""
     hosts = facts.world.hosts
     devices = [use.device_share for use in hosts if math.isfinite(use.device_share)]
-    if devices:
-        return sum(devices) / len(devices), "devices"
+    if devices or (facts.is_own and is_on_cuda(facts)):
+        return (sum(devices) / len(devices) if devices else math.nan), "devices"
     cores = [use.cpu_share for use in hosts if math.isfinite(use.cpu_share)]
     return (sum(cores) / len(cores), "cores") if cores else (math.nan, "devices")
+
+
+def is_on_cuda(facts: Facts) -> bool:
+    return str(facts.begin.get("device", "")).startswith("cuda")
 
 
 def longest_wait(facts: Facts) -> tuple[str, float] | None:

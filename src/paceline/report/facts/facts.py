@@ -31,6 +31,8 @@ class Options:
     link_bits_per_second: float | None = None
     price_per_hour: float | None = None
     """Of one host."""
+    price_source: str = ""
+    """Where that is known from, where the user has not said it."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import math
 
+from paceline.report.facts.busyness import is_on_cuda
 from paceline.report.facts.facts import Facts
 
 LOOPBACK = "lo"
@@ -39,8 +40,7 @@ def ring_bytes(world_size: int, gradient_bytes: float) -> float:
 def is_inside_one_host(facts: Facts) -> bool:
     """Whether no byte of the exchange is on any network: NCCL copies between the devices of a host
     directly or through shared memory, where Gloo takes the loopback interface."""
-    on_cuda = str(facts.begin.get("device", "")).startswith("cuda")
-    return facts.is_own and on_cuda and facts.world.num_hosts == 1
+    return facts.is_own and is_on_cuda(facts) and facts.world.num_hosts == 1
 
 
 def predicted_per_step(facts: Facts) -> float | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from paceline.record.events import Event
 from paceline.record.schema import CHECKPOINT, EVALUATE, INPUT, UNEXPLAINED
+from paceline.report.facts.arithmetic import AUTOCAST, lighter_precision
 from paceline.report.facts.facts import Facts, Finding
 from paceline.units import count_of, format_seconds, percent
 
@@ -21,8 +22,6 @@ _FELT = 0.02
 """Of the wall time: what costs less is not worth a line."""
 _EXTRA_SHARE = 0.05
 _MANY_SHAPES = 3
-_TENSOR_CORES = 70
-_TF32 = 80
 _FEW_RATES = 2
 _STEPS_OF_SCHEDULE = 50
 
@@ -315,20 +314,15 @@ def _searches_unused(seen: Seen) -> Iterator[Finding]:
 
 
 def _full_precision(seen: Seen) -> Iterator[Finding]:
-    begin = seen.facts.begin
-    capability = str(begin.get("compute_capability", ""))
-    known = capability.replace(".", "")
-    if begin.get("precision") != "fp32" or not known.isdecimal() or begin.get("autocast"):
+    begin, lighter = seen.facts.begin, lighter_precision(seen.facts)
+    if lighter is None or begin.get("autocast") or (lighter == "bf16" and begin.get("tf32")):
         return
-    if int(known) >= _TENSOR_CORES and not (int(known) >= _TF32 and begin.get("tf32")):
-        kind = "bfloat16" if int(known) >= _TF32 else "float16"
-        yield Finding(
-            "full precision on a card with tensor cores",
-            f"compute capability {capability}, all products in fp32",
-            "",
-            f'torch.autocast("cuda", dtype=torch.{kind}) around the forward pass'
-            + ("" if kind == "bfloat16" else " and a GradScaler"),
-        )
+    yield Finding(
+        "full precision on a card with tensor cores",
+        f"compute capability {begin['compute_capability']}, all products in fp32",
+        "",
+        f"{AUTOCAST[lighter]} around the forward pass",
+    )
 
 
 Judge = Callable[[Seen], Iterator[Finding]]

@@ -45,6 +45,7 @@ from paceline.report.own.observed import (
 from paceline.report.own.oddities import warnings_of
 from paceline.report.own.rate import recorded_rate
 from paceline.report.own.step_times import step_times
+from paceline.report.prices import find_price
 
 _BYTES_OF_OTHER_RANKS = 8 << 20
 """Read of the files of all ranks but the first, in all; what is more is read in windows."""
@@ -55,7 +56,7 @@ _HOW_WALL_TIME = (
 )
 _GUARD_WORDS = ("the loss diverged", "the loss is ")
 """How the warning begins with which training stops itself."""
-_SECTIONS = ("batch", "schedule", "evaluate", "checkpoint", "target", "input")
+_SECTIONS = ("batch", "reduce", "schedule", "evaluate", "checkpoint", "target", "input")
 
 
 def read_run(path: Path, options: Options | None = None) -> Facts:
@@ -82,7 +83,7 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         loader_workers=_loader_workers(story, begin),
         loader_note=_loader_note(story),
         warnings=[*_warnings(launcher, records, long, begin), *damages],
-        options=options or Options(),
+        options=_with_known_price(options or Options(), environment),
         wall_seconds=story.wall_seconds,
         wall_how=_HOW_WALL_TIME,
         booked=booked_by_purpose(story.phases),
@@ -90,7 +91,7 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         attempts=story.attempts,
         num_steps=int(long.kept.total("num_steps")),
         num_units=long.kept.total("num_units"),
-        step_times=_step_times(records[0], long, begin),
+        step_times=_step_times(records[0], long, begin, run.is_observed),
         rows=long.kept,
         world=world,
         learning=_learning(run, story, long.kept, begin),
@@ -102,6 +103,17 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         verdict=judge(times, int(long.kept.total("num_steps"))),
     )
     return checked(_as_observed(run, facts, long, records))
+
+
+def _with_known_price(options: Options, environment: dict[str, Any]) -> Options:
+    """What `paceline cloud` has learned of such machines, where neither user nor hosts file say."""
+    hosts = [h for h in environment.get("hosts") or [] if h.get("price_per_hour") is not None]
+    machine = environment.get("machine_type")
+    price = find_price(machine)
+    if machine is None or price is None or hosts or options.price_per_hour is not None:
+        return options
+    source = f"{machine.removesuffix(' spot')} {price.in_words()}"
+    return replace(options, price_per_hour=price.per_hour, price_source=source)
 
 
 def _as_observed(
@@ -129,8 +141,11 @@ def _warnings(
     return [*warnings_of(launcher, records, long, begin), *of_arithmetic]
 
 
-def _step_times(first: RankRecord, long: LongStory, begin: dict[str, Any]) -> StepTimes | None:
-    by_device = "compute_capability" in begin  # version 0.1.0 timed the host there too
+def _step_times(
+    first: RankRecord, long: LongStory, begin: dict[str, Any], is_observed: bool
+) -> StepTimes | None:
+    # Version 0.1.0 timed the host there too, and so it is with scripts.
+    by_device = "compute_capability" in begin and not is_observed
     return step_times(long.kept, _slowest_events(first, long), is_by_device=by_device)
 
 
@@ -233,7 +248,10 @@ def _loader_note(story: Story) -> str:
 def global_batch(settings: dict[str, Any], begin: dict[str, Any]) -> int | None:
     batch = settings.get("batch") or {}
     world_size = begin.get("world_size") or 0
-    return batch.get("global") or (batch.get("per_device") or 0) * world_size or None
+    once = batch.get("global") or (batch.get("per_device") or 0) * world_size or None
+    accumulated = (settings.get("reduce") or {}).get("accumulate")
+    times = accumulated if isinstance(accumulated, int) else 1
+    return once * times if once else None
 
 
 def _training_set(

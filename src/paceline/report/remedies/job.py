@@ -24,6 +24,7 @@ from paceline.pace.job import (
 from paceline.pace.model import step_time
 from paceline.pace.predict import draws_of
 from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER, UNEXPLAINED
+from paceline.report.facts.busyness import is_on_cuda
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.network import link_of, ring_bytes
 from paceline.report.facts.saving import cost_of_save
@@ -167,12 +168,8 @@ def _grows_with_world(facts: Facts) -> bool:
     return bool(batch.get("per_device"))
 
 
-def is_on_cuda(facts: Facts) -> bool:
-    return str(facts.begin.get("device", "cpu" if facts.is_own else "cuda")).startswith("cuda")
-
-
 def _exchange(facts: Facts, step: dict[str, float]) -> Exchange:
-    if is_on_cuda(facts):
+    if is_on_cuda(facts) or not facts.is_own:
         return Exchange(copying=NCCL_COPYING, algorithms=(RING, TREE))
     processors = _busy_processors(facts, step)
     copying = replace(GLOO_COPYING, value=GLOO_COPYING.value / min(processors, 1.0))

@@ -19,6 +19,7 @@ from paceline.pace.remedies import (
 from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK
 from paceline.report.commands import again, go_on
 from paceline.report.facts.arithmetic import could_be_lighter
+from paceline.report.facts.busyness import is_on_cuda
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import diverged
 from paceline.report.facts.network import link_of
@@ -145,7 +146,7 @@ def busier_ideas(facts: Facts, _now: Situation | None) -> Iterator[Idea]:
     micro = (facts.settings.get("batch") or {}).get("micro")
     if could_be_lighter(facts):
         yield _lower_precision(facts)
-    elif str(facts.begin.get("device", "")).startswith("cuda") and isinstance(micro, int):
+    elif is_on_cuda(facts) and isinstance(micro, int):
         setting = f"batch.micro={2 * micro}"
         change = faster_compute(_FULLER_DEVICE)
         yield Idea("micro", "larger micro-batches", change, again(facts.run, setting), setting)

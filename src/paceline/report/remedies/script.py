@@ -14,6 +14,7 @@ from paceline.pace.remedies import (
     rarer_saves,
 )
 from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK
+from paceline.report.facts.arithmetic import AUTOCAST, lighter_precision
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.network import link_of
 from paceline.report.facts.verdict import STRAGGLER
@@ -78,15 +79,15 @@ def _network(facts: Facts) -> Iterator[Idea]:
 
 
 def _compute(facts: Facts) -> Iterator[Idea]:
-    on_cuda = str(facts.begin.get("device", "")).startswith("cuda")
+    lighter = lighter_precision(facts)
     if other := cores_of_others(facts):
         text = (
             f"other programs used {percent(other)} of the cores: stop them, or train on a machine "
             "of its own"
         )
         yield Idea("alone", text, without_others(facts))
-    elif on_cuda and facts.begin.get("precision") == "fp32":
-        how = '`torch.autocast("cuda", dtype=torch.bfloat16)` around the forward pass'
+    elif lighter is not None:
+        how = f"`{AUTOCAST[lighter]}` around the forward pass"
         yield Idea("precision", "lower precision", faster_compute(TENSOR_CORES), how)
     else:
         hosts = 2 * (facts.world.num_hosts or 1)

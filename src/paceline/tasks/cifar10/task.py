@@ -152,4 +152,7 @@ def resized(pictures: torch.Tensor, size: int) -> torch.Tensor:
     if pictures.shape[-1] == size:
         return pictures
     laid_out = pictures.contiguous(memory_format=torch.channels_last)
-    return F.interpolate(laid_out, size=(size, size), mode="bilinear", antialias=True)
+    if laid_out.device.type == "cpu":
+        return F.interpolate(laid_out, size=(size, size), mode="bilinear", antialias=True)
+    floats = laid_out.float()  # torch resizes bytes on processors only
+    return F.interpolate(floats, size=(size, size), mode="bilinear", antialias=True).round_()

@@ -1,14 +1,15 @@
-"""Which collective a process is in, from torch's flight recorder.
+"""Which collective a process is in, from torch's flight recorders (`observe/flight.py`).
 
-The recorder keeps the newest collectives of every group (NCCL's and Gloo's); it is on unless
-TORCH_FR_BUFFER_SIZE=0. It tells what was queued and not yet done, which on CUDA no stack shows:
-the host has queued everything long ago and waits in some read.
+They keep the newest collectives of every group, unless TORCH_FR_BUFFER_SIZE=0, and tell what was
+queued and is not done, which on CUDA no stack shows: the host has queued everything long ago and
+waits in some read.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from paceline.observe.flight import recording
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,8 @@ class PendingCollective:
 def pending_collective() -> PendingCollective | None:
     """The oldest that this process has queued and that is not done; None where torch cannot say."""
     try:
-        from torch._C import _distributed_c10d as recorder  # noqa: PLC0415  (torch without it)
-
-        # Until 2.6 it recorded NCCL alone, under its name.
-        names = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
-        dump = next(getattr(recorder, name) for name in names if hasattr(recorder, name))
-        return first_pending(json.loads(dump(True, False)).get("entries", []))
-    except Exception:  # private to torch: what it calls things may change with any release
+        return first_pending(recording().get("entries", []))
+    except (KeyError, TypeError, ValueError):  # private to torch: another release, other names
         return None
 
 
@@ -36,7 +32,7 @@ def first_pending(entries: Sequence[Mapping[str, Any]]) -> PendingCollective | N
     waiting = [entry for entry in entries if not entry["retired"] and not _is_done(entry)]
     if not waiting:
         return None
-    oldest = min(waiting, key=lambda entry: int(entry["record_id"]))
+    oldest = min(waiting, key=lambda entry: int(entry["time_created_ns"]))
     name = str(oldest["profiling_name"])
     return PendingCollective(name, int(oldest["collective_seq_id"]))
 

@@ -17,6 +17,9 @@ import torch
 
 import paceline
 from paceline.machine.cores import num_cores, num_machine_cores
+from paceline.machine.devices import driver_version, num_visible_devices
+from paceline.machine.probe import machine_type
+from paceline.machine.torch_builds import why_on_processor
 from paceline.order import HostPrice
 from paceline.record.schema import SCHEMA, RunDirectory
 from paceline.record.writer import write_file
@@ -58,6 +61,7 @@ def describe(recipe: Recipe, world: World) -> dict[str, Any]:
         "host": socket.gethostname(),
         "num_cores": num_cores(),
         "num_machine_cores": num_machine_cores(),
+        "machine_type": machine_type(),
         "memory_bytes": psutil.virtual_memory().total,
         "device": str(world.device),
         "device_name": _device_name(world),
@@ -77,6 +81,17 @@ def _device_name(world: World) -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def unused_devices(recipe: Recipe, world: World) -> str | None:
+    """Why a run that may use devices is on the processor, where the driver lists some."""
+    if recipe.device != "auto" or world.device.type != "cpu":
+        return None
+    num_devices = num_visible_devices()
+    if not num_devices:
+        return None
+    driver = driver_version()
+    return why_on_processor(num_devices, torch.__version__, torch.version.cuda, driver)
 
 
 def _lines_of(path: Path) -> list[str]:

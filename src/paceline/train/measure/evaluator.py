@@ -15,6 +15,7 @@ from paceline.lifetime import die_with_parent
 from paceline.models.weights import load_weights
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
+from paceline.settings import Recipe
 from paceline.task_finder import find_task
 from paceline.tasks.network import build_network
 from paceline.terminal import REDRAW_SECONDS, StatusLine, can_redraw, printable, say_on_stderr
@@ -49,7 +50,7 @@ def evaluate(run: RunDirectory, which: str, split: str) -> dict[str, Any]:
     weights = load_weights(run.path, which)
     recipe = recipes.from_run(run.recipe)
     say_on_stderr(f"evaluating {weights.name} of {run.path} on {split} data")
-    world = join(recipe.device, recipe.guard.group_seconds)
+    world = join(_device_for(recipe), recipe.guard.group_seconds)
     workload = find_task(recipe.workload).open(recipe, world.device)
     model = build_network(workload)
     model.load_state_dict(weights.tensors)
@@ -65,6 +66,11 @@ def evaluate(run: RunDirectory, which: str, split: str) -> dict[str, Any]:
         "scores": scores.values,
         "signature": scores.signature,
     }
+
+
+def _device_for(recipe: Recipe) -> str:
+    """Weights of a run that asked for a GPU are scored where there is none as well."""
+    return recipe.device if recipe.device == "cpu" else "auto"
 
 
 def in_words(run: RunDirectory, result: dict[str, Any], seconds: float) -> str:

@@ -20,7 +20,7 @@ try:
 except ModuleNotFoundError as error:
     raise UserError(
         f"pictures need the library {error.name}, which is not installed",
-        "pip install 'paceline[images]'",
+        "pip install Pillow simplejpeg",
     ) from error
 
 _MOST_PIXELS: Final = 89_000_000  # a good deal more than ILSVRC's largest; Pillow warns beyond
