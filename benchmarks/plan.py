@@ -27,7 +27,8 @@ import yaml
 from paceline.lab import cluster, state
 from paceline.machine.cores import num_cores
 from paceline.pace.predict import Prediction
-from paceline.plan.plan import Question, plan_from
+from paceline.plan.basis import basis_of_path
+from paceline.plan.plan import Question, plan
 from paceline.report.own.run import read_run
 from paceline.report.remedies.job import typical_step
 from paceline.units import parse_link_speed
@@ -217,7 +218,7 @@ def judged(case: Case) -> Judged:
     times = read_run(case.kept).step_times
     assert times is not None
     asked = Question((case.hosts,), bits_per_second=parse_link_speed(case.link))
-    (predicted,) = plan_from(case.alone, asked).predictions
+    (predicted,) = plan(basis_of_path(case.alone, None, None), asked).predictions
     return Judged(case, times.median_seconds, predicted)
 
 

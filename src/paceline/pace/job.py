@@ -38,7 +38,7 @@ INSIDE_BYTES_PER_SECOND: Final = 10e9
 """Between the devices of a host, where nothing better is known: PCI Express 3."""
 
 GLOO_COPYING: Final = Figure(1.2e-9, 0.4, "measured with Gloo; see docs/model.md")
-NCCL_COPYING: Final = Figure(0.02e-9, 0.5, "the memory of a device, far faster than any wire")
+NCCL_COPYING: Final = Figure(2e-12, 0.5, "the memory of a device, far faster than any wire")
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,8 @@ class Job:
     """What was waited for others in a measured run, as a multiple of what the formulas say."""
     input_rate: Figure | None = None
     """Units a second that the loader of one process gives; None where it was never waited for."""
+    fixed: Figure = Figure(0.0, 0.0, "passes are as large as they were measured")
+    """Share of a measured pass that stays when a process gets fewer units: launches of kernels."""
     input_times: Figure = AS_IT_IS
     """A remedy: by which factor the loader is faster than it was."""
     compute_times: Figure = AS_IT_IS
@@ -123,6 +125,8 @@ class Job:
     num_parameters: int | None = None
     checkpoint_bytes: float | None = None
     flops_per_unit: float | None = None
+    precision: str = ""
+    """Of forward and backward, where that is known."""
     schedule: Schedule | None = None
     samples_growth: float = 1.0
     """How many times as many samples the same quality needs when the batch of a step doubles."""

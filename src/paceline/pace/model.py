@@ -21,6 +21,7 @@ class Draws:
     compute: Numbers
     update: Numbers
     gradient_bytes: Numbers
+    fixed: Numbers
     jitter: Numbers
     network: Numbers
     input_rate: Numbers | None
@@ -67,7 +68,7 @@ def slowest_of(count: int) -> float:
 
 def step_time(job: Job, size: Size, draws: Draws) -> StepTime:
     in_world, on_process = units_of(job, size)
-    pure = draws.compute * on_process
+    pure = draws.compute * (on_process + draws.fixed * _lacking_units(job, on_process))
     sent = exchanged(
         size, draws.gradient_bytes, pure / _passes(job, size), job.exchange, draws.wire
     )
@@ -87,6 +88,14 @@ def step_time(job: Job, size: Size, draws: Draws) -> StepTime:
         CHECKPOINT: np.full_like(busy, _saving_per_step(job)),
     }
     return StepTime(phases, sent.wire, in_world)
+
+
+def _lacking_units(job: Job, on_process: float) -> float:
+    """By how many units a pass is smaller than it was when it was measured; those of micro-batches
+    are as large whatever their number."""
+    if job.micro_batches:
+        return 0.0
+    return max(job.units_per_step / job.measured_processes - on_process, 0.0)
 
 
 def _passes(job: Job, size: Size) -> float:

@@ -14,7 +14,7 @@ from paceline.pace.model import Draws, StepTime, step_time, units_of
 from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK, OPTIMIZER
 
 _NUM_DRAWS: Final = 4000
-_NUM_FIGURES: Final = 12
+_NUM_FIGURES: Final = 13
 _SEED: Final = 20260101
 _LOW, _HIGH = 5.0, 95.0
 _MODEL_SPREAD: Final = 0.04
@@ -75,6 +75,7 @@ def draws_of(job: Job, link: Link) -> Draws:
         compute=drawn(job.compute) / drawn(job.compute_times),
         update=drawn(job.update),
         gradient_bytes=drawn(job.gradient_bytes),
+        fixed=np.minimum(drawn(job.fixed), 1.0),
         jitter=drawn(job.jitter),
         network=drawn(job.network),
         input_rate=rate if job.input_rate else None,
