@@ -70,8 +70,8 @@ class Asked:
 def try_remedy(asked: Asked, say: Say) -> Tried:
     facts = _facts(asked.run)
     offer = find_offer(facts, asked.remedy)
-    as_it_was, changed = _places(facts, offer, asked)
     num_steps, kept = _steps_and_saves(facts, offer, asked.num_steps)
+    as_it_was, changed = _places(facts, offer, asked)
     started = Start.of(asked.run, as_it_was)
     with scratch_run(changed.hosts or as_it_was.hosts, started.beside) as scratch:
 
