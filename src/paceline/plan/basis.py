@@ -71,6 +71,7 @@ def basis_of_path(path: Path, link_then: float | None, gradient_bytes: float | N
 
 
 def basis_of_facts(facts: Facts, gradient_bytes: float | None = None) -> Basis:
+    refuse_servers(facts)
     job = calibrated(job_of(facts, gradient_bytes), facts)
     return Basis(
         job=replace(job, precision=str(facts.begin.get("precision") or "")),
@@ -81,6 +82,14 @@ def basis_of_facts(facts: Facts, gradient_bytes: float | None = None) -> Basis:
         price_per_hour=facts.options.price_per_hour,
         notes=tuple(_notes_on(facts)),
     )
+
+
+def refuse_servers(facts: Facts) -> None:
+    if facts.roles is not None:
+        raise UserError(
+            f"{facts.run} was trained with parameter servers, and plans are for all-reduce",
+            "plan from a short run of the same recipe with strategy=all-reduce",
+        )
 
 
 def _link_of(facts: Facts) -> Link | None:

@@ -25,14 +25,15 @@ def data_of_script(facts: Facts) -> Answer:
             missing="a torch.utils.data.DataLoader, whose batches can be counted",
         )
     figures: dict[str, Any] = {"loader": loader, "epochs": known.epochs}
-    sentences = [f"A {loader.get('dataset', 'data set')}"]
+    kind = loader.get("dataset")
+    sentences = [f"A data set of the class {kind}" if kind else "A data set"]
     size, per_pass = loader.get("batch_size"), known.steps_per_epoch
     if per_pass:
         figures["steps_per_epoch"] = per_pass
         each = "" if (facts.world.size or 1) == 1 else " for each process"
         sentences[0] += f", {count_of(per_pass, 'batch')}{each} in an epoch"
     if isinstance(size, int):
-        sentences[0] += f", {size:,} samples in a batch"
+        sentences[0] += f", {count_of(size, 'sample')} in a batch"
     if per_pass and isinstance(size, int):
         samples = figures["num_samples"] = per_pass * size * (facts.world.size or 1)
         sentences[0] += f": about {format_count(samples)} samples"

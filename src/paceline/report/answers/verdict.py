@@ -12,6 +12,8 @@ from paceline.report.facts.stragglers import Straggler
 from paceline.report.facts.verdict import LEAST_SHARE, STRAGGLER, UNCLEAR, Verdict
 from paceline.report.remedies import remedies_of
 from paceline.report.remedies.offer import Offer
+from paceline.report.roles.answer import server_sentence
+from paceline.report.roles.use import SERVER_COMPUTE, SERVER_LINK
 from paceline.units import format_seconds, percent
 
 _MANY_TIMES = 9.5
@@ -36,7 +38,11 @@ def verdict(facts: Facts) -> Answer:
     return Answer(
         "verdict",
         QUESTIONS["verdict"],
-        sentence(found) + _slow_rank(facts) + _loader(facts) + unmeasured_of_script(facts),
+        sentence(found)
+        + _servers(facts)
+        + _slow_rank(facts)
+        + _loader(facts)
+        + unmeasured_of_script(facts),
         figures,
         f"a bottleneck is what would save at least {percent(LEAST_SHARE)} of the {found.whole} if "
         "it took no time; waiting for a straggler (one slow process) is not counted as network",
@@ -50,6 +56,12 @@ def _remedy(facts: Facts, offers: Sequence[Offer]) -> str:
     tried = [offer for offer in offers if offer.setting and offer.gain]
     how = [f"to check it: paceline try {facts.run} {tried[0].name}"] if tried else []
     return "; ".join([*(offer.in_words for offer in offers), *how])
+
+
+def _servers(facts: Facts) -> str:
+    if facts.roles is None or facts.verdict.word not in (SERVER_LINK, SERVER_COMPUTE):
+        return ""
+    return server_sentence(facts.roles)
 
 
 def _failed(facts: Facts, failure: Failed) -> Answer:
@@ -93,12 +105,15 @@ def _slow_rank(facts: Facts) -> str:
 
 def sentence(found: Verdict) -> str:
     share, late = f"{percent(found.share)} of the {found.whole}", found.straggler
-    if found.word == INPUT:
-        return f"Input: {share} is waiting for the next batch."
-    if found.word == NETWORK:
-        return f"Network: {share} is communication{_hidden(found)}."
-    if found.word == CHECKPOINT:
-        return f"Checkpoint: for {share} it stood still while checkpoints were saved."
+    said = {
+        INPUT: f"Input: {share} is waiting for the next batch.",
+        NETWORK: f"Network: {share} is communication{_hidden(found)}.",
+        CHECKPOINT: f"Checkpoint: for {share} it stood still while checkpoints were saved.",
+        SERVER_LINK: f"Server link: {share} is waiting for gradients and weights on their way.",
+        SERVER_COMPUTE: f"Server compute: {share} is waiting for servers to make the update.",
+    }
+    if found.word in said:
+        return said[found.word]
     if found.word == STRAGGLER and late is not None:
         return f"Straggler: {share} is lost to {_who(late)}."
     if found.word == COMPUTE:

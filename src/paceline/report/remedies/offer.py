@@ -22,6 +22,8 @@ class Idea:
     """A command or a line of code that does it; empty where the text says all."""
     setting: str = ""
     """Of the recipe, as on the command line; empty where no setting does it."""
+    gain: Range | None = None
+    """Where it follows from the phases alone, without the model."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ def offers_of(facts: Facts, ideas: Ideas) -> list[Offer]:
         now = situation_of(facts)
     except UserError as error:
         first = next(iter(ideas(facts, None)), None)
+        if first is not None and first.gain is not None:
+            return [Offer(first.name, first.text, first.gain, first.how, first.setting)]
         return [_unknown(first, error.what)] if first else []
     found = [offer for idea in ideas(facts, now) if (offer := _offer(idea, now))]
     return sorted(found, key=lambda offer: -(offer.gain.middle if offer.gain else 0.0))

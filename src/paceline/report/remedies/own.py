@@ -5,6 +5,7 @@ from math import ceil
 from typing import Any
 
 from paceline.pace.job import Figure
+from paceline.pace.predict import Range
 from paceline.pace.remedies import (
     Change,
     Situation,
@@ -34,6 +35,7 @@ from paceline.report.remedies.situation import (
     without_others,
     without_straggler,
 )
+from paceline.report.roles.use import SERVER_COMPUTE, SERVER_LINK
 from paceline.units import percent
 
 _FULLER_DEVICE = Figure(1.2, 0.12, "assumed: kernels of twice the size on a device half idle")
@@ -46,6 +48,8 @@ def ideas(facts: Facts, now: Situation | None) -> Iterator[Idea]:
     if diverged(facts.learning):
         return
     word, shares = facts.verdict.word, facts.verdict.shares if now else {}
+    if word in (SERVER_LINK, SERVER_COMPUTE):
+        yield _more_servers(facts)
     if word == INPUT or shares.get(INPUT, 0.0) > _FELT:
         yield from _input(facts, now)
     if word == STRAGGLER and facts.verdict.straggler is not None:
@@ -57,6 +61,23 @@ def ideas(facts: Facts, now: Situation | None) -> Iterator[Idea]:
         yield _fewer_saves(facts)
     if word == COMPUTE:
         yield from _compute(facts)
+
+
+def _more_servers(facts: Facts) -> Idea:
+    """The same gradients over one server more: each waits for a smaller part of them."""
+    num = len(facts.roles.servers) if facts.roles is not None else 1
+    saved = facts.verdict.share / (num + 1)
+    low, middle, high = (1 / (1 - part * saved) for part in (0.6, 0.9, 1.0))
+    how = (
+        f"--roles ...,server={num + 1}; a larger batch, or strategy=all-reduce, which shares the "
+        "links evenly, may do more"
+    )
+    gain = Range(middle, low, high)
+    return Idea("servers", "one server more, each with a smaller shard", _as_it_is, how, gain=gain)
+
+
+def _as_it_is(now: Situation) -> Situation:
+    return now
 
 
 def _input(facts: Facts, now: Situation | None) -> Iterator[Idea]:

@@ -24,6 +24,8 @@ TENSOR_CORES: Final = Figure(2.0, 0.35, "16 bits on tensor cores, usually 1.3 to
 
 def situation_of(facts: Facts) -> Situation:
     """As the run was. Raises UserError where it does not tell enough."""
+    if facts.roles is not None:
+        raise UserError("the model of a step is for all-reduce", "not for parameter servers")
     job = calibrated(job_of(facts), facts)
     hosts, speed = facts.world.num_hosts or 1, link_of(facts)
     if hosts > 1 and not speed:
