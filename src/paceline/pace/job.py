@@ -1,7 +1,7 @@
 """What the model knows of a training job: few physical figures, each with its source. Pure data."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 MEASURED: Final = 0.02
 """Relative uncertainty of what a run of this very job told: two runs differ by as much."""
@@ -50,6 +50,9 @@ class Part:
     """Share of a pass (forward and backward) after which they can be sent."""
 
 
+Lasts = Literal["backward", "next forward", "steps"]
+
+
 @dataclass(frozen=True)
 class Exchange:
     """How gradients go around, and what of it backward hides."""
@@ -69,6 +72,9 @@ class Exchange:
     """Of the gradients' bytes: what is compressed is less."""
     every_steps: float = 1.0
     """Gradients, or weights, are exchanged once in so many steps."""
+    lasts: Lasts = "backward"
+    """Until when sending may go on beside other work: to the end of backward, through the update
+    and the next forward pass (where weights are waited for as they are needed), or for steps."""
     coding: Figure = Figure(0.0, 0.0, "nothing is compressed")
     """Seconds of a process for each byte of gradients: to compress it and back."""
 

@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from paceline.pace.exchange import Numbers, Size, Wire, exchanged
+from paceline.pace.exchange import BACKWARD_SHARE, Numbers, Size, Wire, exchanged
 from paceline.pace.job import Job
 from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK, OPTIMIZER
 
@@ -75,7 +75,8 @@ def step_time(job: Job, size: Size, draws: Draws) -> StepTime:
     compute = pure + sent.beside
     late = compute * draws.jitter * slowest_of(size.processes)
     small = _small_message_seconds(size, draws.wire)
-    network = draws.network * (sent.exposed + late + small)
+    waited = np.maximum(sent.exposed - _room_after_backward(job, compute, draws), 0.0)
+    network = draws.network * (waited + late + small)
     busy = compute + network + draws.update
     waiting = np.full_like(busy, job.input_wait)
     if draws.input_rate is not None:
@@ -88,6 +89,16 @@ def step_time(job: Job, size: Size, draws: Draws) -> StepTime:
         CHECKPOINT: np.full_like(busy, _saving_per_step(job)),
     }
     return StepTime(phases, sent.wire, in_world)
+
+
+def _room_after_backward(job: Job, compute: Numbers, draws: Draws) -> Numbers:
+    """Seconds of a step in which gradients may still be on their way and nobody waits for them."""
+    lasts = job.exchange.lasts
+    if lasts == "backward":
+        return 0 * compute
+    if lasts == "next forward":
+        return (1 - BACKWARD_SHARE) * compute + draws.update
+    return compute + draws.update
 
 
 def _lacking_units(job: Job, on_process: float) -> float:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from paceline.pace.exchange import Size
-from paceline.pace.job import Exchange, Figure, Job, Link
+from paceline.pace.job import Exchange, Figure, Job, Link, Part
 from paceline.pace.model import step_time
 from paceline.pace.predict import Range, draws_of, model_doubt, range_of
 
@@ -115,9 +115,25 @@ def other_buckets(bucket_bytes: float) -> Change:
     return with_exchange(lambda old: replace(old, bucket_bytes=bucket_bytes))
 
 
-def rarer_exchange(every_steps: int) -> Change:
-    """Steps of each process's own between two exchanges: local SGD, DiLoCo."""
-    return with_exchange(lambda old: replace(old, every_steps=every_steps * old.every_steps))
+def in_order_of_need(bucket_bytes: float) -> Change:
+    """Sending goes on through the update and the next forward pass."""
+
+    def build(old: Exchange) -> Exchange:
+        return replace(old, lasts="next forward", bucket_bytes=bucket_bytes)
+
+    return with_exchange(build)
+
+
+def rarer_exchange(every_steps: int, in_background: bool = False) -> Change:
+    """Steps of each process's own between two exchanges of the weights. Local SGD waits for them,
+    DiLoCo sends them in parts while training goes on."""
+
+    def build(old: Exchange) -> Exchange:
+        whole = sum(part.num_bytes for part in old.parts) or 1.0
+        late = replace(old, every_steps=every_steps * old.every_steps, parts=(Part(whole, 1.0),))
+        return replace(late, lasts="steps") if in_background else late
+
+    return with_exchange(build)
 
 
 def rarer_saves(times: int) -> Change:

@@ -73,6 +73,8 @@ def try_remedy(asked: Asked, say: Say) -> Tried:
     num_steps, kept = _steps_and_saves(facts, offer, asked.num_steps)
     as_it_was, changed = _places(facts, offer, asked)
     started = Start.of(asked.run, as_it_was)
+    if offer.setting.startswith("reduce."):  # what it remembers is not in the checkpoint
+        started = Start(beside=started.beside)
     with scratch_run(changed.hosts or as_it_was.hosts, started.beside) as scratch:
 
         def trial(name: str, place: Place, setting: str, **saves: int | None) -> Facts:

@@ -11,7 +11,7 @@ from paceline.report.facts.facts import Facts, Failed
 from paceline.report.facts.stragglers import Straggler
 from paceline.report.facts.verdict import LEAST_SHARE, STRAGGLER, UNCLEAR, Verdict
 from paceline.report.remedies import remedies_of
-from paceline.report.remedies.offer import Offer
+from paceline.report.remedies.offer import Offer, shown_first
 from paceline.report.roles.answer import server_sentence
 from paceline.report.roles.use import SERVER_COMPUTE, SERVER_LINK
 from paceline.units import format_seconds, percent
@@ -21,7 +21,6 @@ _MOST_SETTINGS = 12
 _LONG_VALUE = 60
 _OTHER_RANK = 0.1
 """Of the step: a rank that waits so much longer than any other is alone with it."""
-_MOST_REMEDIES = 3
 
 
 def verdict(facts: Facts) -> Answer:
@@ -47,7 +46,7 @@ def verdict(facts: Facts) -> Answer:
         f"a bottleneck is what would save at least {percent(LEAST_SHARE)} of the {found.whole} if "
         "it took no time; waiting for a straggler (one slow process) is not counted as network",
         _missing(found),
-        _remedy(facts, offers[:_MOST_REMEDIES]),
+        _remedy(facts, shown_first(offers)),
     )
 
 

@@ -51,8 +51,16 @@ def _network(facts: Facts) -> Iterator[Idea]:
         change = faster_link(enough / speed if speed else 10)
         how = "`paceline hosts check` measures what there are"
         yield Idea("link", f"links of {format_bits(enough)}", change, how)
-    yield Idea("16-bit", "gradients in 16 bits, half of the bytes", in_16_bits("bf16"))
-    yield Idea("batch", "twice the batch for each exchange", larger_batch(2), "`batch.global`")
+    yield Idea(
+        "16-bit", "gradients in 16 bits, half of the bytes", in_16_bits("bf16"), changes_result=True
+    )
+    yield Idea(
+        "batch",
+        "twice the batch for each exchange",
+        larger_batch(2),
+        "`batch.global`",
+        changes_result=True,
+    )
 
 
 def _fast_enough(facts: Facts) -> float | None:

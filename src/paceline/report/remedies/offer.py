@@ -1,6 +1,6 @@
 """A remedy that is offered: what to do, what it would gain, and how it can be tried."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from paceline.errors import UserError
@@ -24,6 +24,8 @@ class Idea:
     """Of the recipe, as on the command line; empty where no setting does it."""
     gain: Range | None = None
     """Where it follows from the phases alone, without the model."""
+    changes_result: bool = False
+    """Whether the same samples then teach something else."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Offer:
     how: str = ""
     setting: str = ""
     why_no_gain: str = ""
+    changes_result: bool = False
 
     @property
     def in_words(self) -> str:
@@ -68,7 +71,19 @@ def _offer(idea: Idea, now: Situation) -> Offer | None:
     gain = gain_of(now, idea.change)
     if not is_worth_it(gain):
         return None
-    return Offer(idea.name, idea.text, gain, idea.how, idea.setting)
+    return Offer(
+        idea.name, idea.text, gain, idea.how, idea.setting, changes_result=idea.changes_result
+    )
+
+
+def shown_first(offers: Sequence[Offer], most: int = 3) -> list[Offer]:
+    """The best, and of what changes the result no more than one while there is something else."""
+    same = [offer for offer in offers if not offer.changes_result]
+    changed = [offer for offer in offers if offer.changes_result]
+    chosen = [*same[: most - 1], *changed[:1]]
+    rest = [offer for offer in offers if offer not in chosen]
+    chosen += rest[: most - len(chosen)]
+    return [offer for offer in offers if offer in chosen]
 
 
 def _unknown(idea: Idea, why: str) -> Offer:

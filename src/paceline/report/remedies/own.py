@@ -12,9 +12,11 @@ from paceline.pace.remedies import (
     faster_compute,
     faster_link,
     in_16_bits,
+    in_order_of_need,
     larger_batch,
     more_hosts,
     more_workers,
+    rarer_exchange,
     rarer_saves,
 )
 from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK
@@ -39,6 +41,7 @@ from paceline.report.roles.use import SERVER_COMPUTE, SERVER_LINK
 from paceline.units import percent
 
 _FULLER_DEVICE = Figure(1.2, 0.12, "assumed: kernels of twice the size on a device half idle")
+_4_MIB = 4.0 * 1024 * 1024
 _FELT = 0.02
 """Of the loop: what takes less is not looked into."""
 
@@ -111,7 +114,8 @@ def _network(facts: Facts) -> Iterator[Idea]:
     """The same bytes move per step whatever its batch, so a larger one moves fewer per sample."""
     if larger := _larger_batch(facts):
         text = "a larger batch, so that gradients are exchanged less often"
-        yield Idea("batch", text, larger_batch(2), again(facts.run, larger), larger)
+        how = again(facts.run, larger)
+        yield Idea("batch", text, larger_batch(2), how, larger, changes_result=True)
     yield from _other_reduce(facts)
     if (facts.world.num_hosts or 1) > 1:
         speed = ten_times_the_link(facts)
@@ -129,12 +133,25 @@ def _larger_batch(facts: Facts) -> str:
 
 
 def _other_reduce(facts: Facts) -> Iterator[Idea]:
-    """Only of a recipe that knows the setting, and for what changes the least."""
+    """Only of a recipe that knows the setting; what changes the least comes first."""
     section = facts.settings.get("reduce")
-    if isinstance(section, dict) and section.get("kind") == "plain":
-        setting = "reduce.kind=bf16"
-        text = "gradients in 16 bits on the wire, with fewer digits"
-        yield Idea("bf16", text, in_16_bits("bf16"), again(facts.run, setting), setting)
+    if not isinstance(section, dict) or section.get("kind") != "plain":
+        return
+    for kind, text, change in _kinds(facts.verdict.word == NETWORK):
+        setting = f"reduce.kind={kind}"
+        how = again(facts.run, setting)
+        yield Idea(kind, text, change, how, setting, changes_result=kind != "overlap")
+
+
+def _kinds(with_local_steps: bool) -> Iterator[tuple[str, str, Change]]:
+    text = "gradients that travel on through the next forward pass"
+    yield "overlap", text, in_order_of_need(_4_MIB)
+    yield "bf16", "gradients in 16 bits on the wire, with fewer digits", in_16_bits("bf16")
+    if with_local_steps:
+        learns = "which learns otherwise"
+        yield "local", f"weights averaged every 8 steps, {learns}", rarer_exchange(8)
+        text = f"weights exchanged in parts beside 32 steps, {learns}"
+        yield "diloco", text, rarer_exchange(32, in_background=True)
 
 
 def _fewer_saves(facts: Facts) -> Idea:

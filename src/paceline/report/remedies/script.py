@@ -68,9 +68,11 @@ def _network(facts: Facts) -> Iterator[Idea]:
     size = loader_facts(facts.begin).get("batch_size")
     larger = f"batch_size={2 * size}" if isinstance(size, int) else "twice the batch"
     how = f"{larger} for each process, or two batches for a step under `ddp.no_sync()`"
-    yield Idea("batch", "exchange gradients half as often", larger_batch(2), how)
+    yield Idea(
+        "batch", "exchange gradients half as often", larger_batch(2), how, changes_result=True
+    )
     how = "a 16-bit communication hook (`ddp.register_comm_hook`)"
-    yield Idea("16-bit", "send half the bytes", in_16_bits("bf16"), how)
+    yield Idea("16-bit", "send half the bytes", in_16_bits("bf16"), how, changes_result=True)
     if (facts.world.num_hosts or 1) > 1:
         speed = ten_times_the_link(facts)
         how = "measure what there are with paceline hosts check"
