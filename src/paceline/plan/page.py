@@ -55,14 +55,18 @@ def _speed(found: list[Prediction]) -> str:
 
 
 def _phases(found: list[Prediction]) -> str:
-    """One bar for each size, however far apart the numbers are."""
-    edges = np.arange(len(found) + 1, dtype=float)
-    names = [f"{one.size.hosts:,}" for one in found]
+    """One bar for each size, however far apart the numbers are; its name is below its middle."""
+    edges = np.arange(len(found) + 1) - 0.5
+
+    def name(place: float) -> str:
+        near = min(max(round(place), 0), len(found) - 1)
+        return f"{found[near].size.hosts:,}"
+
     layers = [
         Layer(phase, np.array([one.phases[phase] for one in found]), phase_class(phase))
         for phase in PHASES
     ]
-    x_axis = Axis(f"hosts: {', '.join(names)}", shown=lambda _: "")
+    x_axis = Axis("hosts", shown=name, is_whole=True)
     y_axis = Axis("seconds of a step", shown=format_seconds)
     return stacked("Where a step's time goes", x_axis, y_axis, edges, layers)
 
@@ -70,8 +74,12 @@ def _phases(found: list[Prediction]) -> str:
 def _table(rows: Rows, has_head: bool = True) -> str:
     head, *rest = rows if has_head else [[], *rows]
     titles = "".join(f"<th class=n>{escape(cell)}</th>" for cell in head)
-    body = "".join(
-        "<tr>" + "".join(f"<td class=n>{escape(cell)}</td>" for cell in row) + "</tr>"
-        for row in rest
-    )
-    return f"<div class=wide><table><tr>{titles}</tr>{body}</table></div>"
+    body = "".join(_row(row, has_head) for row in rest)
+    return f"<div class=scroll><table><tr>{titles}</tr>{body}</table></div>"
+
+
+def _row(row: list[str], is_of_numbers: bool) -> str:
+    kinds = ["n"] * len(row) if is_of_numbers else ["", "n", "soft"]
+    cells = zip(row, kinds, strict=True)
+    inner = "".join(f'<td class="{kind}">{escape(cell)}</td>' for cell, kind in cells)
+    return f"<tr>{inner}</tr>"

@@ -61,7 +61,7 @@ def able(plan: Plan) -> list[Prediction]:
 def step_rows(plan: Plan) -> Rows:
     """Of a step: how long, and by phase."""
     shown = [p for p in PHASES if any(one.phases[p] > 0 for one in able(plan))] or [COMPUTE]
-    rows = [["hosts", "a step (90 %)", *shown, "bottleneck"]]
+    rows = [[_hosts(plan), "a step (90 %)", *shown, "bottleneck"]]
     for one in able(plan):
         phases = [format_seconds(one.phases[phase]) for phase in shown]
         rows.append([_size(one.size), _seconds(one.step_seconds), *phases, one.bottleneck])
@@ -72,7 +72,7 @@ def whole_rows(plan: Plan) -> Rows:
     """Of the training: how fast, what is sent, how long, how dear."""
     found = able(plan)
     unit = f"{plural(plan.job.unit)}/s (90 %)"
-    titles = ["hosts", unit, "speed-up", "efficiency", "sent a step", "link busy"]
+    titles = [_hosts(plan), unit, "speed-up", "efficiency", "sent a step", "link busy"]
     has_total = any(one.total_seconds for one in found)
     has_cost = any(one.cost for one in found)
     titles += ["to the end (90 %)"] * has_total + ["cost (90 %)"] * has_cost
@@ -90,6 +90,12 @@ def whole_rows(plan: Plan) -> Rows:
         row += [_money(one.cost) if one.cost else ""] * has_cost
         rows.append(row)
     return rows
+
+
+def _hosts(plan: Plan) -> str:
+    """What `2 x 8` is."""
+    several = any(one.size.devices > 1 for one in plan.predictions)
+    return "hosts x processes" if several else "hosts"
 
 
 def _rates(value: Range) -> str:
