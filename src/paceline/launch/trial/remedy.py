@@ -170,7 +170,7 @@ def _place_of(facts: Facts, asked: Asked) -> Place:
     named = read_launch(RunDirectory(asked.run)).get("hosts_file")
     if num_hosts == 1 and not named:
         return Place(None, each)
-    file = asked.hosts if asked.hosts and num_hosts > 1 else Path(named) if named else None
+    file = asked.hosts or (Path(named) if named else None)
     if file is None or not file.is_file():
         raise UserError(
             f"{asked.run} was trained on {num_hosts} hosts, and their hosts file is not known",

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.pace.predict import Range
 from paceline.record.columns import StepColumns
 from paceline.record.story import Attempt
 from paceline.report.facts.trend import Points
@@ -358,6 +359,8 @@ class Finding:
     place: str
     """`train.py:12`, or nothing where no line is to blame."""
     change: str
+    gain: Range | None = None
+    """Times as fast as it was, where that is known and worth a word."""
 
 
 @dataclass(frozen=True)

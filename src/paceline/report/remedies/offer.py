@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from paceline.errors import UserError
 from paceline.pace.predict import Range
 from paceline.pace.remedies import Change, Situation, gain_in_words, gain_of, is_worth_it
-from paceline.report.facts.facts import Facts
+from paceline.report.facts.facts import Facts, Finding
 from paceline.report.remedies.situation import situation_of
 
 
@@ -44,6 +44,9 @@ class Offer:
         told = gain_in_words(self.gain) if self.gain else f"gain not known: {self.why_no_gain}"
         return f"{self.text} ({told})" + (f": {self.how}" if self.how else "")
 
+
+_FALLS_AWAY = (0.9, 0.7, 1.0)
+"""Of what a change saves: the middle, the least and the most."""
 
 Ideas = Callable[[Facts, Situation | None], Iterable[Idea]]
 
@@ -84,6 +87,28 @@ def shown_first(offers: Sequence[Offer], most: int = 3) -> list[Offer]:
     rest = [offer for offer in offers if offer not in chosen]
     chosen += rest[: most - len(chosen)]
     return [offer for offer in offers if offer in chosen]
+
+
+def gain_or_none(facts: Facts, change: Change) -> Range | None:
+    """None where it cannot be predicted, or is not worth a word."""
+    try:
+        gain = gain_of(situation_of(facts), change)
+    except UserError:
+        return None
+    return gain if is_worth_it(gain) else None
+
+
+def gain_without(seconds: float, saved: float) -> Range | None:
+    """When a part of some seconds falls away: most of it, by experience."""
+    left = [max(seconds - part * saved, 0.05 * seconds) for part in _FALLS_AWAY]
+    if seconds <= 0 or not is_worth_it(Range(seconds / left[0], 1.0, 1.0)):
+        return None
+    return Range(*(seconds / each for each in left))
+
+
+def with_gain(finding: Finding) -> str:
+    """What to change, and what that brings."""
+    return finding.change + (f" ({gain_in_words(finding.gain)})" if finding.gain else "")
 
 
 def _unknown(idea: Idea, why: str) -> Offer:
