@@ -125,7 +125,8 @@ class Job:
     compute_times: Figure = AS_IT_IS
     """A remedy: by which factor forward and backward are faster than they were."""
     input_wait: float = 0.0
-    """Seconds of a step that are waited for a batch though the loader is fast enough."""
+    """Seconds of a measured step that were waited for batches though the loader is fast enough:
+    they are made, or fetched, between passes."""
     micro_batches: int | None = None
     """In a step, so that no more processes can share it."""
     num_parameters: int | None = None

@@ -78,7 +78,8 @@ def step_time(job: Job, size: Size, draws: Draws) -> StepTime:
     waited = np.maximum(sent.exposed - _room_after_backward(job, compute, draws), 0.0)
     network = draws.network * (waited + late + small)
     busy = compute + network + draws.update
-    waiting = np.full_like(busy, job.input_wait)
+    measured = job.units_per_step / job.measured_processes
+    waiting = np.full_like(busy, job.input_wait * on_process / measured)
     if draws.input_rate is not None:
         waiting = waiting + np.maximum(on_process / draws.input_rate - busy, 0.0)
     phases = {
