@@ -193,3 +193,11 @@ def test_a_recipe_is_planned_from_trial_steps_here_and_nothing_is_left(
     assert found["units_per_step"] == 32
     assert any("trial steps" in figure["source"] for figure in found["figures"])
     assert not list(tmp_path.glob("paceline-try-*"))
+
+
+def test_a_run_tells_when_its_gradients_are_ready(finished_run: Path) -> None:
+    """So that one process alone says what an all-reduce could hide."""
+    world = read_run(finished_run).world
+    sizes, shares = zip(*world.gradients_ready, strict=True)
+    assert sum(sizes) == world.gradient_bytes
+    assert list(shares) == sorted(shares) and 0 < shares[0] < shares[-1] <= 1
