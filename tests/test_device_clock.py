@@ -311,6 +311,21 @@ def test_a_run_on_the_processor_uses_no_device() -> None:
     assert find_place(World(0, 1, CPU)).device_uuids == ()
 
 
+def test_how_busy_devices_were_is_not_told_from_the_cores(tmp_path: Path) -> None:
+    """Where NVIDIA's library tells nothing: AMD's devices, or a library that is missing."""
+    for device, wanted in (("cuda:0", None), ("cpu", "cores")):
+        path = tmp_path / device
+        run = StoredRun(path, [{"compute": 0.1}], begin_facts={"device": device})
+        run.begin()
+        run.probe(seconds=1.0, num_steps=0, sent=0.0)
+        run.train(100)
+        run.probe(seconds=11.0, num_steps=100, sent=0.0)
+        busy = {answer.key: answer for answer in answers(read_run(path))}["busy"]
+        assert busy.figures.get("utilisation_of") == wanted
+        assert ("cores were" in busy.sentence) == (wanted == "cores")
+        assert ("NVML" in busy.missing) == (wanted is None)
+
+
 def test_devices_of_one_host_exchange_nothing_over_a_network(tmp_path: Path) -> None:
     phases = [{"compute": 0.1, "network": 0.01}] * 2
     run = StoredRun(tmp_path / "a", phases, begin_facts={"device": "cuda:0"})

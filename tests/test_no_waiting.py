@@ -231,6 +231,7 @@ def test_the_whole_loop_sends_each_batch_once_and_reads_losses_an_interval_late(
     with watching() as watch:
         attempt = Attempt(task.recipe, run, task, world)
         assert attempt.live(WorkerOrder(), lambda: False) == "finished"
+    assert attempt.input.phases is attempt.recorder.settled, "the loader is judged by the device"
     passed = [f"{p.kind} {p.where.partition(':')[0]}" for p in watch.passages]
     loop = passed[passed.index("copy train/input.py") :]
     until_scores = loop[: loop.index("copy tasks/batch_values.py")]

@@ -53,7 +53,7 @@ class Attempt:
         self.stepper = Stepper(
             recipe, self.arithmetic, task, self.state, world, self.recorder.clock
         )
-        on_device = world.device.type == "cuda"
+        on_device = world.device.type != "cpu"
         phases = self.recorder.settled if on_device else self.recorder.clock
         self.input = Input(task, world, phases, self.recorder.note)
         self.probes: ProbeThread | None = None
