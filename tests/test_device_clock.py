@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from torch import nn
 
 from paceline import recipe
 from paceline.machine.probe import used_handles
@@ -21,6 +22,7 @@ from paceline.report.answers import answers
 from paceline.report.own.run import read_run
 from paceline.settings import LogSettings
 from paceline.task_finder import find_task
+from paceline.tasks.cifar10.task import Cifar10
 from paceline.tasks.contract import Task
 from paceline.train.attempt import Attempt
 from paceline.train.input import Input
@@ -33,6 +35,7 @@ from paceline.train.measure.device_clock import (
 )
 from paceline.train.measure.probes import find_place
 from paceline.train.measure.recorder import Recorder, SettledPhases
+from paceline.train.precision import scoring_exactly
 from paceline.train.state import Progress
 from paceline.train.step import Measures, StepResult, plan_step
 from paceline.world import World, settle_this_process
@@ -350,6 +353,51 @@ def test_deterministic_asks_cuda_for_operations_that_repeat_themselves() -> None
     finally:
         settle_this_process()
     assert torch.backends.cudnn.benchmark
+
+
+class Unsteady(nn.Module):
+    """Puts values to places in no certain order, which torch refuses to make exact."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = torch.zeros(1, dtype=torch.int64)
+        out: torch.Tensor = self.network(x)
+        torch.zeros(1).put_(places, torch.ones(1))
+        return out
+
+
+@pytest.mark.parametrize("is_steady", [True, False])
+def test_what_cannot_be_made_exact_is_named_and_the_rest_is(
+    tmp_path: Path, pictures: Path, is_steady: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a processor, which has such operations as well."""
+    if not is_steady:
+        build = Cifar10.build_model
+        monkeypatch.setattr(Cifar10, "build_model", lambda task: Unsteady(build(task)))
+    settings = [f"data={pictures}", "batch.global=16", "batch.micro=8", "steps=1"]
+    loaded = recipe.load("cifar10-tiny", [*settings, "deterministic=true"])
+    task = find_task(loaded.workload).open(loaded, CPU)
+    run = RunDirectory(tmp_path / "run")
+    attempt = Attempt(loaded, run, task, World(0, 1, CPU))
+    try:
+        attempt.be_exact(task.micro_batch(0))
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled() != is_steady
+        with scoring_exactly():
+            assert torch.is_deterministic_algorithms_warn_only_enabled(), "a score ends no run"
+        assert torch.is_deterministic_algorithms_warn_only_enabled() != is_steady
+    finally:
+        torch.use_deterministic_algorithms(False)
+    attempt.recorder.end(0, "stopped")
+    warnings = [e["text"] for e in read_events(run.rank_events(0)) if e["kind"] == "warning"]
+    assert bool(warnings) != is_steady
+    assert not warnings or "put_" in warnings[0]
+    assert attempt.state.network.training and not any(
+        weight.grad is not None for weight in attempt.state.network.parameters()
+    )
 
 
 def test_an_evaluation_is_as_exact_as_the_run_asked_for(finished_run: Path, tmp_path: Path) -> None:

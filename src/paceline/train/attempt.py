@@ -8,6 +8,8 @@ away; input threads start last, because they read from the restored position on.
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from paceline.errors import UserError
 from paceline.lifetime import process_started
 from paceline.order import WorkerOrder
@@ -93,7 +95,19 @@ class Attempt:
         plan = plan_step(self.task, self.state.progress.position, self.world)
         if is_own(self.recipe.workload):
             try_out(self.task, self.state.network, plan.mine[0])
+        if self.recipe.deterministic and self.world.device.type != "cpu":
+            self.be_exact(self.task.micro_batch(plan.mine[0]))
         self.stepper.rehearse(plan, [self.task.micro_batch(index) for index in plan.mine])
+
+    def be_exact(self, batch: Any) -> None:
+        """Refuse what does not repeat itself, unless the network cannot do without it."""
+        problems = self.world.gather_values(self.stepper.why_not_exact(batch))
+        lacking = next((problem for problem in problems if problem), None)
+        torch.use_deterministic_algorithms(True, warn_only=lacking is not None)
+        if lacking and self.world.is_first:
+            self.warn(
+                f"deterministic=true cannot make all of this network exact: {lacking}. The rest is"
+            )
 
     def look_around(self, order: WorkerOrder) -> dict[str, Any]:
         """Where this process runs, what it has and what it could do."""

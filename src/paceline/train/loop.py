@@ -9,7 +9,7 @@ from paceline.schedule import batch_scale, rate_at
 from paceline.train.agreement import Agreement
 from paceline.train.guard import lost, watch_loss
 from paceline.train.measure.recorder import ReadInterval
-from paceline.train.precision import scoring_in
+from paceline.train.precision import scoring_exactly, scoring_in
 from paceline.train.step import plan_step
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Loop:
         progress = self.state.progress
         with self.recorder.clock.phase(EVALUATE):
             network, world = self.state.scored_network, self.world
-            with scoring_in(self.stepper.arithmetic, world.device):
+            with scoring_in(self.stepper.arithmetic, world.device), scoring_exactly():
                 scores = self.task.score(network, "validation", world)
                 self.recorder.score(step, "validation", scores)
                 if self.recipe.evaluate.train_samples != 0:
