@@ -36,7 +36,7 @@ from paceline.tasks.nmt.preparation import prepare as nmt
 from paceline.train.attempt import Attempt
 from paceline.train.optimizer import build_optimizer, set_rate
 from paceline.train.precision import multiplying_in
-from paceline.train.state import build_state
+from paceline.train.state import build_state, load_optimizer_tensors
 from paceline.train.step import Stepper, plan_step
 from paceline.world import World
 from tests.watched_device import META, DeviceWatch, Passage, watching
@@ -217,6 +217,24 @@ def test_updates_on_cuda_are_fused(kind: str) -> None:
         network = nn.ParameterList([nn.Parameter(torch.empty(4, 3, device="cuda"))])
         optimizer = build_optimizer(settings, network)
     assert all(group["fused"] for group in optimizer.param_groups)
+
+
+def test_a_stored_state_of_the_optimizer_goes_to_the_device_of_the_weights(pictures: Path) -> None:
+    """Adam's count of steps too: fused updates look for it there."""
+    kind = ["optimizer.kind=adam", "schedule.rate=0.01"]
+    state = stepper_of(opened("cifar10-tiny", f"data={pictures}", *PICTURES, *kind)).state
+    stored = {}
+    for name, weight in state.network.named_parameters():
+        moments = {key: torch.zeros(weight.shape) for key in ("exp_avg", "exp_avg_sq")}
+        for key, value in {**moments, "step": torch.tensor(7.0)}.items():
+            stored[f"{name}.{key}"] = value
+    load_optimizer_tensors(state, stored)
+    places = {
+        (key, value.device.type)
+        for of_weight in state.optimizer.state.values()
+        for key, value in of_weight.items()
+    }
+    assert places == {("exp_avg", "meta"), ("exp_avg_sq", "meta"), ("step", "meta")}
 
 
 class SmallOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]

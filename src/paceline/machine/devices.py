@@ -6,6 +6,7 @@ import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -84,6 +85,12 @@ def torch_is_for_amd() -> bool:
 
 def _listed_devices() -> list[str]:
     """Their UUIDs by number, with the parts of a split card after it."""
+    return _ask_driver_once(os.environ.get("PATH", ""))
+
+
+@cache
+def _ask_driver_once(_path: str) -> list[str]:
+    """A driver that has to wake its devices takes seconds to answer."""
     try:
         listed = subprocess.run(
             ["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=20, check=True
