@@ -34,7 +34,7 @@ from paceline.train.measure.device_clock import (
     total_phases,
 )
 from paceline.train.measure.probes import find_place
-from paceline.train.measure.recorder import Recorder, SettledPhases
+from paceline.train.measure.recorder import ReadInterval, Recorder, SettledPhases
 from paceline.train.precision import scoring_exactly
 from paceline.train.state import Progress
 from paceline.train.step import Measures, StepResult, plan_step
@@ -79,7 +79,9 @@ class StandInEvent:
         return 1e3 * (later.passed_at - self.passed_at)
 
 
-def queue_step(device: StandInDevice, marks: DeviceMarks, compute: float, network: float) -> None:
+def queue_step(
+    device: StandInDevice, marks: DeviceMarks, compute: float, network: float, update: float = 0.01
+) -> None:
     """As the step queues it: two buckets, then the wait for the others, then the update."""
     marks.mark("begin")
     device.work(compute / 2)
@@ -88,7 +90,7 @@ def queue_step(device: StandInDevice, marks: DeviceMarks, compute: float, networ
     marks.mark("ready")
     device.work(network)
     marks.mark("reduced")
-    device.work(0.01)
+    device.work(update)
     marks.end_step()
 
 
@@ -222,6 +224,73 @@ def test_losses_of_a_device_are_read_when_the_next_interval_is_queued(tmp_path: 
     assert [event["step"] for event in events] == [2, 4, 6]
     assert [event["epochs"] for event in events] == [0.2, 0.4, 0.6]
     assert [event["step_seconds"] for event in events] == [[0.2, 0.2]] * 3
+
+
+@dataclass
+class StandInTime:
+    device: StandInDevice
+
+    def perf_counter(self) -> float:
+        return self.device.now
+
+    def time(self) -> float:
+        return self.device.now
+
+    def process_time(self) -> float:
+        return 0.0
+
+
+def read_booked(recorder: Recorder, wait: bool) -> ReadInterval | None:
+    with recorder.clock.more_of("compute"):
+        return recorder.read_interval(wait)
+
+
+@pytest.mark.parametrize("input_seconds", [0.001, 0.3], ids=["host ahead", "host behind"])
+@pytest.mark.parametrize("step_seconds", [0.2, 0.01], ids=["two steps ahead", "many steps ahead"])
+def test_every_line_has_the_phases_of_its_own_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_seconds: float, input_seconds: float
+) -> None:
+    """However far the host is ahead, and after evaluations too."""
+    device = StandInDevice()
+    for module in ("record.phases", "train.measure.recorder"):
+        monkeypatch.setattr(f"paceline.{module}.time", StandInTime(device))
+    marks = device.marks()
+    run = RunDirectory(tmp_path / "run")
+    recorder = Recorder(run, LogSettings(every_steps=10), World(0, 1, META), "image", {})
+    recorder.begin(0, 0, 0.0, {})
+    marks.restart()
+    for step in range(1, 61):
+        with recorder.clock.phase("input"):
+            device.now += input_seconds
+        with recorder.clock.phase("compute"):
+            marks.limit_lead()
+            parts = {"compute": 0.7, "network": 0.2, "update": 0.1}
+            queue_step(device, marks, **{n: part * step_seconds for n, part in parts.items()})
+        recorder.add_step(step, 0.1, StepResult(torch.tensor(2.0), None, 32))
+        is_scored = step % 30 == 0
+        if recorder.ends_interval(step):
+            recorder.close_interval(0.0, Measures(steps=marks.take_steps()))
+            while (read := read_booked(recorder, is_scored)) is not None:
+                recorder.write_steps(60, read)
+                marks.keep_pace(read.device_steps)
+        if is_scored:
+            with recorder.clock.phase("evaluate"):
+                device.now = max(device.now, device.free_at) + 7.0
+            recorder._start_step()
+            marks.restart()
+    recorder.end(60, "finished")
+    events = read_events(run.rank_events(0))
+    lines = [event for event in events if event["kind"] == "steps"]
+    assert [line["step"] for line in lines] == [10, 20, 30, 40, 50, 60]
+    whole = max(step_seconds, input_seconds + 0.001)
+    for line in lines:
+        loop = line["seconds"] - line["phases"].get("evaluate", 0.0)
+        assert loop == pytest.approx(sum(line["step_seconds"]), rel=0.01, abs=2 * input_seconds)
+        assert line["phases"]["compute"] == pytest.approx(7 * step_seconds, rel=0.01)
+        assert line["phases"]["unexplained"] <= 0.02 * line["seconds"]
+    booked = sum(event["seconds"] for event in events if event["kind"] in ("steps", "end"))
+    assert booked == pytest.approx(device.now), "phases add up to wall time"
+    assert lines[1]["seconds"] >= 9 * whole
 
 
 def test_without_a_device_the_hosts_clock_is_right(tmp_path: Path) -> None:
