@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from paceline.errors import UserError
 from paceline.machine import amd
@@ -108,6 +109,26 @@ def driver_version() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return next(iter(told.stdout.split()), None)
+
+
+def listed_cards() -> list[dict[str, Any]]:
+    """Name, memory and compute capability of the cards here, as the doctor has them from torch."""
+    ask = "--query-gpu=name,memory.total,compute_cap"
+    try:
+        told = subprocess.run(
+            ["nvidia-smi", ask, "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    lines = re.findall(r"^(.+), (\d+), (\d+)\.(\d+)$", told.stdout, re.MULTILINE)
+    return [
+        {"name": name, "memory_bytes": int(mib) * 2**20, "capability": [int(major), int(minor)]}
+        for name, mib, major, minor in lines
+    ]
 
 
 def _named_devices(visible: str, listed: list[str]) -> list[str]:
