@@ -44,10 +44,10 @@ def in_an_evaluation(run: Path) -> bool:
 
 
 def kill_when(
-    paceline: CommandLine, run: str, moment: Callable[[Path], bool], rng: random.Random
+    paceline: CommandLine, run: str, moment: Callable[[Path], bool], rng: random.Random, *more: str
 ) -> bool:
     """Start the run, kill a worker or the launcher at the moment; False if it was over before."""
-    process = paceline.start(*paceline.training(run, *SETTINGS))
+    process = paceline.start(*paceline.training(run, *SETTINGS, *more))
     while not moment(paceline.cwd / run):
         if process.poll() is not None:
             process.communicate()
@@ -63,8 +63,8 @@ def kill_when(
     return True
 
 
-def finish(paceline: CommandLine, run: str) -> None:
-    result = paceline.train(run, *SETTINGS)
+def finish(paceline: CommandLine, run: str, *more: str) -> None:
+    result = paceline.train(run, *SETTINGS, *more)
     assert result.returncode == 0, result.stderr
 
 

@@ -151,7 +151,7 @@ def test_a_device_scores_in_the_precision_of_its_training(
 ) -> None:
     """On a processor that is taken for a device."""
     monkeypatch.setattr("paceline.train.attempt.agree_on_arithmetic", lambda *_: Arithmetic("bf16"))
-    monkeypatch.setattr("paceline.train.loop.scoring_in", multiplying_in)
+    monkeypatch.setattr("paceline.train.duties.scoring_in", multiplying_in)
     types: list[torch.dtype] = []
     really_score = Cifar10._of_both_sides
 

@@ -79,7 +79,7 @@ def _project_root(run: Path) -> str | None:
 
 def refuse_too_many_processes(recipe: Recipe, num_procs: int) -> None:
     """Every process of a world needs a micro-batch of each step."""
-    num_micro = recipe.batch.num_micro_batches(num_procs)
+    num_micro = recipe.num_micro_batches(num_procs)
     if num_micro < num_procs:
         raise UserError(
             f"a step has {count_of(num_micro, 'micro-batch')}, too few for {num_procs} processes",

@@ -4,7 +4,7 @@ Values only. Reading and checking YAML is `config.py`, finding a recipe is `reci
 adds is its own `settings.py`; what the values do is the business of training.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -65,11 +65,11 @@ class BatchSettings(Section):
         return micro or whole
 
     def whole(self, world_size: int) -> int:
-        """Samples of one optimizer step over the whole world."""
+        """Samples of one batch over the whole world; see `Recipe.whole_batch` for a step's."""
         return self.global_ or (self.per_device or 0) * world_size
 
     def num_micro_batches(self, world_size: int) -> int:
-        """Forward passes of one optimizer step over the whole world."""
+        """Forward passes of one batch over the whole world."""
         return self.whole(world_size) // self.micro_size
 
     @property
@@ -108,6 +108,71 @@ class OptimizerSettings(Section):
         lt=1,
         fixed=True,
     )
+
+
+class StrategySettings(Section):
+    kind: Literal["all-reduce", "parameter-server"] = setting(
+        "all-reduce",
+        "who adds up gradients and updates weights: the processes among themselves, or servers "
+        "(docs/strategies.md)",
+        fixed=True,
+    )
+    mode: Literal["sync", "async", "bounded"] = setting(
+        "sync",
+        "parameter-server: sync waits for all workers in every step, async for none; bounded is "
+        "async with a limit on staleness",
+        fixed=True,
+        validate_default=True,
+    )
+    backup: int = setting(
+        0,
+        "sync: the slowest so many workers of a step are not waited for; what they computed is "
+        "done again later",
+        ge=0,
+        validate_default=True,
+    )
+    staleness: int | None = setting(
+        None,
+        "bounded: most updates between the weights that a gradient was computed with and its own; "
+        "null is twice the number of other workers",
+        ge=0,
+        validate_default=True,
+    )
+    overlap: bool = setting(
+        True,
+        "async, bounded: fetch the next weights while the gradient is computed; they are one "
+        "update of the worker older then",
+    )
+    chief_trains: bool = setting(
+        True, "parameter-server: the chief computes gradients too; false only decides and evaluates"
+    )
+
+    @field_validator("mode", "backup", "staleness")
+    @classmethod
+    def _fits_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
+        name, told = info.field_name, info.data
+        if name == "mode" and value != "sync" and told.get("kind") == "all-reduce":
+            config.refuse_together(
+                f"mode={value} is one of strategy=parameter-server; all-reduce is always in step",
+                "kind",
+                "mode",
+            )
+        if name == "backup" and value and told.get("mode", "sync") != "sync":
+            config.refuse_together(
+                "backup workers are for mode=sync; other modes wait for nobody", "mode", "backup"
+            )
+        if name == "staleness" and value is not None and told.get("mode") != "bounded":
+            config.refuse_together("a limit on staleness is for mode=bounded", "mode", "staleness")
+        return value
+
+    @property
+    def has_servers(self) -> bool:
+        return self.kind == "parameter-server"
+
+    @property
+    def survives_lost_workers(self) -> bool:
+        """Whether the others go on when a worker is gone."""
+        return self.has_servers and (self.mode != "sync" or self.backup > 0)
 
 
 class EvaluateSettings(Section):
@@ -192,6 +257,89 @@ class InputSettings(Section):
     )
 
 
+ReduceKind = Literal["plain", "overlap", "fp16", "bf16", "powersgd", "topk", "local", "diloco"]
+_USUAL_EVERY = {"local": 8, "diloco": 32}
+
+
+class ReduceSettings(Section):
+    kind: ReduceKind = setting(
+        "plain",
+        "how processes come to the same weights. plain: all gradients in fp32 (DDP); overlap: the "
+        "same, in the order of need, beside the update and the next forward pass; fp16, bf16: "
+        "in 16 bits on the wire, so with fewer digits; powersgd: matrices as two thin ones; topk: "
+        "the largest only (both remember what they did not send); local: each process makes its "
+        "steps alone, and weights are averaged now and then; diloco: like local, with momentum in "
+        "what is averaged, and in parts that are sent while training goes on",
+        fixed=True,
+    )
+    accumulate: int = setting(
+        1,
+        "gradients of this many batches make one step and are exchanged once: the batch of a step "
+        "is this many times `batch`",
+        gt=0,
+    )
+    rank: int = setting(4, "powersgd: columns of the thin matrices", gt=0, fixed=True)
+    share: float = setting(0.01, "topk: of the gradients, that is sent", gt=0, le=0.5, fixed=True)
+    parts: int = setting(
+        4, "diloco: parts of the model, sent one after the other", gt=0, fixed=True
+    )
+    every: int | None = setting(
+        None,
+        "local, diloco: steps from one exchange of a weight to the next; null is 8 for local, 32 "
+        "for diloco",
+        gt=0,
+        fixed=True,
+        validate_default=True,
+    )
+    delay: int | None = setting(
+        None,
+        "diloco: steps that a part may be on its way; null is the time until the next part's turn",
+        ge=0,
+        fixed=True,
+        validate_default=True,
+    )
+    outer_rate: float = setting(0.7, "diloco: learning rate of what is exchanged", gt=0)
+    outer_momentum: float = setting(0.9, "diloco: Nesterov's momentum of it", ge=0, lt=1)
+    bucket_mb: float | None = setting(
+        None,
+        "MiB of gradients that are sent together, as DDP's bucket_cap_mb; null is 25 (DDP's), and "
+        "4 for overlap",
+        gt=0,
+    )
+    first_bucket_mb: float = setting(
+        1, "plain, fp16, bf16: MiB of the first bucket, which is ready before all others", gt=0
+    )
+
+    @field_validator("every")
+    @classmethod
+    def _every_fits(cls, every: int | None, info: ValidationInfo) -> int | None:
+        kind, parts = info.data.get("kind", ""), info.data.get("parts", 1)
+        every = every or _USUAL_EVERY.get(kind)
+        if kind == "diloco" and every and every % parts:
+            config.refuse_together(
+                f"reduce.every, {every}, must be a multiple of reduce.parts, {parts}: each part "
+                "gets as many steps as the others",
+                "every",
+                "parts",
+            )
+        return every
+
+    @field_validator("delay")
+    @classmethod
+    def _delay_fits(cls, delay: int | None, info: ValidationInfo) -> int | None:
+        every, parts = info.data.get("every"), info.data.get("parts", 1)
+        if info.data.get("kind") != "diloco" or not every:
+            return delay
+        turn: int = every // parts
+        if delay is not None and delay > turn:
+            config.refuse_together(
+                f"reduce.delay can be {turn} at most, reduce.every / reduce.parts: then the next "
+                "part leaves",
+                "delay",
+            )
+        return turn if delay is None else delay
+
+
 class Recipe(Section):
     """What every workload has."""
 
@@ -229,12 +377,24 @@ class Recipe(Section):
     batch: BatchSettings = setting(..., "how many samples make a step")
     optimizer: OptimizerSettings = setting(OptimizerSettings(), "how weights are updated")
     schedule: ScheduleSettings = setting(ScheduleSettings(), "the learning rate over the run")
+    reduce: ReduceSettings = setting(ReduceSettings(), "how processes exchange gradients")
     evaluate: EvaluateSettings = setting(EvaluateSettings(), "scores while training")
     checkpoint: CheckpointSettings = setting(CheckpointSettings(), "what is saved and when")
     log: LogSettings = setting(LogSettings(), "what is recorded and shown")
     guard: GuardSettings = setting(GuardSettings(), "when a run stops itself")
     target: TargetSettings = setting(TargetSettings(), "what others reached with it")
     hosts: HostsSettings = setting(HostsSettings(), "training on many hosts")
+    strategy: StrategySettings = setting(
+        StrategySettings(), "how processes share the work of a step"
+    )
+
+    def whole_batch(self, world_size: int) -> int:
+        """Samples of one optimizer step over the whole world."""
+        return self.reduce.accumulate * self.batch.whole(world_size)
+
+    def num_micro_batches(self, world_size: int) -> int:
+        """Forward passes of one optimizer step over the whole world."""
+        return self.reduce.accumulate * self.batch.num_micro_batches(world_size)
 
     @field_validator("device", mode="before")
     @classmethod

@@ -9,7 +9,6 @@ import json
 import os
 import socket
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -59,11 +58,12 @@ class World:
 
     def largest_of(self, values: list[int]) -> list[int]:
         """Each value as it is largest in any process. On the CPU, so that no device has to wait."""
-        if self.size == 1:
-            return values
+        return values if self.size == 1 else self.ask_largest_of(values).read()
+
+    def ask_largest_of(self, values: list[int]) -> "LargestOf":
+        """The same, to be read later; not for a world of one process."""
         largest = torch.tensor(values, dtype=torch.int64)
-        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
-        return [int(value) for value in largest.tolist()]
+        return LargestOf(largest, dist.all_reduce(largest, op=dist.ReduceOp.MAX, async_op=True))
 
     def send_tensor(self, tensor: torch.Tensor) -> None:
         """Give every process the first one's values, in place."""
@@ -97,13 +97,11 @@ class World:
         sizes = [int(length) for length in lengths]
         return [json.loads(p[:n].numpy().tobytes()) for p, n in zip(parts, sizes, strict=True)]
 
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """The model with gradients averaged over the world."""
-        if self.size == 1:
-            return model
+    def wrap(self, model: nn.Module, **options: Any) -> DistributedDataParallel:
+        """The model with gradients averaged over the world, which must have several processes."""
         ids = [self.device.index] if self.device.type == "cuda" else None
         wrapped = DistributedDataParallel(
-            model, device_ids=ids, gradient_as_bucket_view=True, **_KEEP_BUFFERS
+            model, device_ids=ids, gradient_as_bucket_view=True, **_KEEP_BUFFERS, **options
         )
         if ids is not None:  # DDP waits for the device in every step whose times it looks at
             wrapped._set_ddp_runtime_logging_sample_rate(_NEVER)  # type: ignore[no-untyped-call]
@@ -114,13 +112,17 @@ class World:
             dist.destroy_process_group()
 
 
-def without_reduction(model: nn.Module) -> AbstractContextManager[Any]:
-    """For every micro-batch of a step but the last: keep gradients at home."""
-    return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
+@dataclass(frozen=True)
+class LargestOf:
+    """A question that all processes have been asked."""
 
+    values: torch.Tensor
+    work: Any
 
-def unwrapped(model: nn.Module) -> nn.Module:
-    return model.module if isinstance(model, DistributedDataParallel) else model
+    def read(self) -> list[int]:
+        """Waits for all of them."""
+        self.work.wait()
+        return [int(value) for value in self.values.tolist()]
 
 
 _NEVER = 2**30

@@ -2,6 +2,7 @@
 
 import secrets
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -154,6 +155,57 @@ def test_the_batch_script_saves_goes_back_into_the_queue_and_goes_on(
     begins = [e["step"] for e in read_events(run.rank_events(0)) if e["kind"] == "begin"]
     assert begins[1] > 0, "it went on"
     assert weights(run.path) == undisturbed(2, 60)
+
+
+SCRIPT = """
+import os, sys, time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+print(f"task {sys.argv[1]}: rank {dist.get_rank()} of {total.item():.0f}", flush=True)
+while os.path.exists(sys.argv[2]):
+    time.sleep(0.2)
+dist.destroy_process_group()
+"""
+
+
+def test_an_array_of_a_users_script_is_a_world_per_number_and_a_task_puts_only_itself_back(
+    slurm: Slurm, tmp_path: Path
+) -> None:
+    script, waiting = tmp_path / "train.py", tmp_path / "waiting"
+    script.write_text(SCRIPT, encoding="utf-8")
+    waiting.touch()
+    job_file = tmp_path / "job.sh"
+    options = ["--hosts", "2", "--array", "1-2", "--time", "30", "--to", str(job_file)]
+    options += ["--run", str(tmp_path / "run")]
+    launch = [sys.executable, "-m", "paceline.cli", "launch", "slurm", *options]
+    written = slurm(*launch, "--", str(script), "%a", str(waiting))
+    assert written.returncode == 0, written.stderr
+    assert "to start at" in written.stderr, "Slurm itself has looked at it"
+    # Gloo asks for the interface of a host's own name, which the lab's hosts do not resolve.
+    job = slurm("sbatch", "--parsable", str(job_file), GLOO_SOCKET_IFNAME="eth0").stdout.strip()
+    logs = [tmp_path / f"run-{number}" for number in (1, 2)]
+
+    def is_a_world(number: int) -> bool:
+        said = log_in(logs[number - 1])
+        return all(f"task {number}: rank {rank} of 2" in said for rank in (0, 1))
+
+    # The nodes are given out whole, so that the second task waits for the first to be put back.
+    wait_until(lambda: is_a_world(1), logs[0] / "log", seconds=180)
+    slurm("scancel", "--batch", "--signal=USR1", f"{job}_1")
+    wait_until(lambda: is_a_world(2), logs[1] / "log", seconds=180)
+    assert "saving, then back into the queue" in log_in(logs[0])
+    states = slurm("squeue", "--noheader", "--array", "--format=%i %T").stdout
+    assert f"{job}_1 PENDING" in states and f"{job}_2 RUNNING" in states
+    waiting.unlink()
+    slurm("scancel", job)
+
+
+def log_in(folder: Path) -> str:
+    return "".join(path.read_text(encoding="utf-8") for path in folder.glob("slurm-*.log"))
 
 
 def has_ended_again(run: RunDirectory) -> bool:

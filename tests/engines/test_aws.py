@@ -2,21 +2,24 @@
 
 import json
 import os
+import shlex
 import socket
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paceline.cloud.aws import learn
-from paceline.cloud.facts import Wanted
+from paceline.cloud.aws import all_regions, find_group, find_machines, learn
+from paceline.cloud.facts import CloudFacts, Wanted
+from paceline.cloud.known_prices import remember
 from paceline.cloud.verdicts import Row, judge
 from paceline.errors import UserError
+from paceline.report.prices import find_price
 
 pytestmark = pytest.mark.engines
 
@@ -200,13 +203,158 @@ def test_machines_that_are_up_are_listed_with_the_command_that_ends_them(
     assert "\x1b" not in done.stdout
 
 
+_REMEMBER = """
+import sqlalchemy
+from sky.global_user_state import cluster_table
+engine = sqlalchemy.create_engine("sqlite:///" + {path!r})
+cluster_table.metadata.create_all(engine)
+row = dict(name={name!r}, launched_at={launched}, status="UP", autostop=10, to_down=1)
+with engine.begin() as connection:
+    connection.execute(cluster_table.insert().values(**row))
+"""
+
+
 def remember_cluster(folder: Path) -> None:
-    """As SkyPilot 0.14 does, in the columns that are looked at."""
+    """In SkyPilot's own table, as its own code makes it."""
     folder.mkdir()
-    with sqlite3.connect(folder / "state.db") as database:
-        database.execute("CREATE TABLE clusters (name, launched_at, handle, status, autostop)")
-        row = ("train\x1b[31m", int(time.time()) - 7200, b"", "UP", 10)
-        database.execute("INSERT INTO clusters VALUES (?, ?, ?, ?, ?)", row)
+    script = _REMEMBER.format(
+        path=str(folder / "state.db"), name="train\x1b[31m", launched=int(time.time()) - 7200
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_clusters_of_skypilot_are_listed_where_aws_cannot_be_asked(tmp_path: Path) -> None:
+    alone = paceline("running")
+    assert alone.returncode == 2 and "fix: log in" in alone.stderr
+    remember_cluster(tmp_path / ".sky")
+    done = paceline("running")
+    assert done.returncode == 0
+    assert "UP, launched 2 h" in done.stdout and "ends 10 idle minutes" in done.stdout
+    assert "AWS was not asked" in done.stderr and "log in" in done.stderr
+
+
+def aws_command(line: str) -> "subprocess.CompletedProcess[str]":
+    """AWS's own command line, with the words that were printed."""
+    program, *words = shlex.split(line)
+    assert program == "aws"
+    own = Path(sys.executable).parent / "aws"
+    return subprocess.run(
+        [sys.executable, str(own), *words], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_printed_commands_make_a_group_that_is_closed_to_the_world(aws: str) -> None:
+    words = ("group", "aws", "training", "--from", "203.0.113.7", "--region", REGION)
+    printed = paceline(*words)
+    assert printed.returncode == 0, printed.stderr
+    assert "0.0.0.0/0" not in printed.stdout
+    for line in printed.stdout.splitlines():
+        done = aws_command(line)
+        assert done.returncode == 0, done.stderr
+    judged = paceline(*words)
+    assert judged.returncode == 0 and "admits its own hosts" in judged.stdout
+
+
+def test_a_group_of_that_name_that_is_open_to_the_world_comes_with_what_closes_it(
+    aws: str,
+) -> None:
+    import boto3
+
+    ec2 = boto3.client("ec2", region_name=REGION)
+    ec2.create_security_group(GroupName="open", Description="of somebody")
+    everybody = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22}
+    everybody["IpRanges"] = [{"CidrIp": "0.0.0.0/0"}]
+    ec2.authorize_security_group_ingress(GroupName="open", IpPermissions=[everybody])
+    words = ("group", "aws", "open", "--from", "203.0.113.7", "--region", REGION)
+    judged = paceline(*words)
+    assert judged.returncode == 1
+    assert "FAIL  port 22 is open to 0.0.0.0/0" in judged.stdout
+    fixes = [line.partition("fix: ")[2] for line in judged.stdout.splitlines() if "fix: " in line]
+    assert len(fixes) == 2, "closed to the world, and open to itself"
+    for line in fixes:
+        assert aws_command(line).returncode == 0
+    assert paceline(*words).returncode == 0
+
+
+@pytest.mark.parametrize("source", ["0.0.0.0/0", "::/0", "10.0.0.0/8", "home"])
+def test_a_group_for_everybody_is_refused(source: str) -> None:
+    done = paceline("group", "aws", "--from", source, "--region", REGION)
+    assert done.returncode == 2 and "error:" in done.stderr
+
+
+def test_the_policy_in_the_docs_allows_every_call_and_nothing_more(aws: str) -> None:
+    """Calls as botocore names them; a policy names them by what signs them."""
+    asked: set[str] = set()
+
+    def note(model: Any, **_more: Any) -> None:
+        asked.add(f"{model.service_model.signing_name}:{model.name}")
+
+    def clients(service: str, region: str) -> Any:
+        client = Clients(quota=64)(service, region)
+        client.meta.events.register("provide-client-params.*.*", note)
+        return client
+
+    with machines_up(aws, "g4dn.2xlarge"):
+        learn(WANTED, clients)
+        find_machines(clients, all_regions(clients, REGION)[:1])
+    find_group(clients, REGION, "training")
+    text = (Path(__file__).parents[2] / "docs" / "cloud.md").read_text(encoding="utf-8")
+    policy, _end = json.JSONDecoder().raw_decode(text[text.index('{"Version"') :])
+    (statement,) = policy["Statement"]
+    assert set(statement["Action"]) == asked
+    assert not [a for a in asked if not a.split(":")[1].startswith(("Get", "Describe"))]
+
+
+def test_prices_are_kept_for_reports(aws: str, tmp_path: Path) -> None:
+    facts = learn(WANTED, Clients(quota=64))
+    remember(WANTED, facts)
+    price = find_price("aws g4dn.2xlarge")
+    assert price is not None and (price.per_hour, price.region) == (0.752, REGION)
+    assert (tmp_path / ".cache" / "paceline" / "prices.json").is_file()
+
+
+def test_the_command_that_ends_machines_ends_them(aws: str) -> None:
+    with machines_up(aws, "c5.large") as identity:
+        done = paceline("running", "--region", REGION)
+        (line,) = [x for x in done.stdout.splitlines() if "terminate-instances" in x]
+        ended = aws_command(line.partition("end it: ")[2])
+        assert ended.returncode == 0, ended.stderr
+        assert identity not in paceline("running", "--region", REGION).stdout
+
+
+def test_the_request_for_a_higher_quota_is_one_that_aws_takes(aws: str) -> None:
+    (row,) = rows_with(judge(WANTED, learn(WANTED, Clients(quota=0))), "too few")
+    command = row.fix.partition("   (")[0]
+    checked = aws_command(f"{command} --generate-cli-skeleton output")
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_a_region_that_aws_does_not_have_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    done = paceline("check", "aws", "--type", "g4dn.2xlarge", "--region", "mars-north-1")
+    assert done.returncode == 2
+    assert "that --region names a region of AWS" in done.stderr
+
+
+def test_a_region_where_nobody_offers_the_type_is_a_failure() -> None:
+    facts = CloudFacts("1", 8, 1, "T4", zones=(), quota_vcpus=64, used_vcpus=0)
+    (row,) = rows_with(judge(WANTED, facts), "is not offered in us-east-1")
+    assert row.mark == "FAIL" and "--region" in row.fix
+
+
+@contextmanager
+def machines_up(_aws: str, kind: str) -> Iterator[str]:
+    import boto3
+
+    ec2 = boto3.client("ec2", region_name=REGION)
+    image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+    started = ec2.run_instances(ImageId=image, InstanceType=kind, MinCount=1, MaxCount=1)
+    identity = started["Instances"][0]["InstanceId"]
+    try:
+        yield identity
+    finally:
+        ec2.terminate_instances(InstanceIds=[identity])
 
 
 def test_google_cloud_is_said_not_to_exist() -> None:

@@ -64,6 +64,7 @@ def split_words(words: list[str], options: dict[str, bool]) -> tuple[list[str], 
 
 
 def run_script_verb(arguments: argparse.Namespace) -> int:
+    from paceline.launch.batch.engines import give_back
     from paceline.launch.batch.node import end_this_process
     from paceline.launch.batch.spot import is_spot_machine, watching_for_notice
     from paceline.launch.script.claim import choose_run
@@ -93,6 +94,8 @@ def run_script_verb(arguments: argparse.Namespace) -> int:
         _write_json(run.path, arguments.json)
     if ended.code == 0 and ended.was_told_to_end and (node is not None or is_spot_machine()):
         return _TAKEN_AWAY
+    if (node is None or node.rank == 0) and (said := give_back(os.environ, ended.code)):
+        say(said)
     return ended.code
 
 

@@ -129,7 +129,7 @@ def _steps_for(epochs: str, recipe: "Recipe", num_procs: int | None, say: Say) -
             "give steps=N, or set batch.global instead of batch.per_device",
         )
     per_epoch = find_task(recipe.workload).micro_batches_per_epoch(recipe)
-    steps_per_epoch = per_epoch / recipe.batch.num_micro_batches(num_procs or 1)
+    steps_per_epoch = per_epoch / recipe.num_micro_batches(num_procs or 1)
     steps = max(1, math.ceil(number * steps_per_epoch - 1e-9))
     once = f"{steps_per_epoch:,.1f} steps see all data once"
     say(f"epochs={epochs} is taken as steps={steps} ({once})")

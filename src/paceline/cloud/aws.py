@@ -244,6 +244,16 @@ def find_machines(clients: Clients, regions: list[str]) -> list[Machine]:
     return found
 
 
+def find_group(clients: Clients, region: str, name: str) -> dict[str, Any] | None:
+    """By name, in the network that the account uses by default."""
+    with said_plainly():
+        answer = clients("ec2", region).describe_security_groups(
+            Filters=[{"Name": "group-name", "Values": [name]}]
+        )
+    groups: list[dict[str, Any]] = answer["SecurityGroups"]
+    return groups[0] if groups else None
+
+
 def all_regions(clients: Clients, region: str) -> list[str]:
     with said_plainly():
         answer = clients("ec2", region).describe_regions()

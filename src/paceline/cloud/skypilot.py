@@ -17,9 +17,12 @@ class Cluster:
     since_seconds: float
     idle_minutes: int
     """After which it ends itself; below 0 it never does."""
+    is_deleted_then: bool = True
+    """Otherwise it only stops, and its disks go on to cost."""
 
     def in_words(self) -> str:
-        ends = f"ends {self.idle_minutes} idle minutes after its last job"
+        verb = "ends" if self.is_deleted_then else "stops, keeping disks that cost,"
+        ends = f"{verb} {self.idle_minutes} idle minutes after its last job"
         own_end = ends if self.idle_minutes >= 0 else "does not end by itself"
         age = format_seconds(self.since_seconds)
         return f"SkyPilot: {self.name}  {self.status}, launched {age} ago, {own_end}"
@@ -35,11 +38,17 @@ def find_clusters(state: Path = STATE) -> list[Cluster]:
     except sqlite3.Error:
         return []
     try:
-        rows = database.execute("SELECT name, status, launched_at, autostop FROM clusters")
+        rows = database.execute("SELECT name, status, launched_at, autostop, to_down FROM clusters")
         now = time.time()
         return [
-            Cluster(str(name), str(status), max(0.0, now - (launched or now)), int(idle or -1))
-            for name, status, launched, idle in rows
+            Cluster(
+                str(name),
+                str(status),
+                max(0.0, now - (launched or now)),
+                -1 if idle is None else int(idle),
+                bool(deletes),
+            )
+            for name, status, launched, idle, deletes in rows
         ]
     except sqlite3.Error:
         return []

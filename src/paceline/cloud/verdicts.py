@@ -121,6 +121,17 @@ def describe_machine(machine: Machine) -> str:
     return f"{told}  about ${cost:.2f} so far, ${machine.price_per_hour:.3f} per hour"
 
 
+def sum_up(machines: Sequence[Machine]) -> str:
+    """How many, and what all of them cost as long as they stay."""
+    running = [machine for machine in machines if machine.state == "running"]
+    known = [m.price_per_hour for m in running if m.price_per_hour is not None]
+    told = f"{len(machines)} machines are up or stopped"
+    if not known:
+        return told
+    more = f" (of {len(running) - len(known)} the price is not known)"
+    return f"{told}, ${sum(known):.2f} per hour{more if len(known) < len(running) else ''}"
+
+
 def end_commands(machines: Sequence[Machine]) -> list[str]:
     """One command per cluster of SkyPilot, and one per region for the rest."""
     clusters = sorted({machine.cluster for machine in machines if machine.cluster})

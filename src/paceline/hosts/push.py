@@ -346,9 +346,13 @@ def _version(name: str) -> str | None:
 
 
 def installed_extras() -> tuple[str, ...]:
-    """Those of Paceline's extras that are complete here."""
+    """Those of Paceline's extras that are complete here; none where it was never installed."""
     wanted: dict[str, list[str]] = {}
-    for name, extra in _requirements(metadata.distribution("paceline")):
+    try:
+        distribution = metadata.distribution("paceline")
+    except metadata.PackageNotFoundError:
+        return ()
+    for name, extra in _requirements(distribution):
         if extra is not None and extra not in _NOT_FOR_HOSTS:
             wanted.setdefault(extra, []).append(name)
     return tuple(

@@ -1,12 +1,11 @@
 """A task file for dstack, on clouds or on one's own hosts (a fleet over ssh)."""
 
-import shlex
 from typing import Any
 
 from paceline.errors import UserError
 from paceline.hosts.file import Host
 from paceline.jobfiles.document import to_yaml
-from paceline.jobfiles.request import MOUNT, Request, check_request
+from paceline.jobfiles.request import CODE, MOUNT, Request, check_request
 
 _RETRY = "30m"
 """Since the last failure. dstack cannot tell a mistake from a fault, so it is not for ever."""
@@ -15,14 +14,15 @@ _RETRY = "30m"
 def write_dstack(request: Request) -> str:
     check_request(request)
     machine = request.machine
+    variables = request.variables("dstack fleet, then: dstack fleet delete FLEET") or {}
     task: dict[str, Any] = {
         "type": "task",
         "name": request.name,
         "nodes": request.num_hosts,
         "image": request.image,
         "python": None if request.image else "3.12",
-        "env": ["PACELINE_SPOT=1"] if request.spot else None,
-        "files": [".:project"] if request.sends_code else None,
+        "env": [f"{name}={value}" for name, value in variables.items()],
+        "files": _files(request),
         "commands": _commands(request),
         "instance_types": [machine.type] if machine.type else None,
         "regions": [request.region] if request.region else None,
@@ -68,10 +68,16 @@ def _fleet_host(host: Host) -> dict[str, Any]:
     }
 
 
+def _files(request: Request) -> list[str]:
+    sent = [f"{path}:{CODE}/{name}" for name, path in request.sent_source().items()]
+    return [*sent, *([".:project"] if request.sends_code else [])]
+
+
 def _commands(request: Request) -> list[str]:
-    install = [] if request.image else [f"pip install {shlex.quote(request.install)}"]
+    words = request.pip_words(f"$PWD/{CODE}")
+    install = [f"pip install --quiet {words}"] if words else []
     code = ["cd project"] if request.sends_code else []
-    return [*code, *install, *request.setup, request.command_line]
+    return [*install, *code, *request.setup, request.command_line]
 
 
 def _resources(request: Request) -> dict[str, Any]:

@@ -109,6 +109,10 @@ def _train_job(request: Request, image: str) -> dict[str, Any]:
     command = ["sh", "-ec", "\n".join(lines)] if request.setup else list(request.command)
     gpus = request.machine.num_accelerators
     amounts = {"nvidia.com/gpu": str(gpus)} if gpus else None
+    name = request.name
+    give_back = f"kubectl delete trainjob/{name} trainingruntime/{name}"
+    variables = request.variables(give_back) or {}
+    variables.pop("PACELINE_SPOT", None)  # Kubernetes sends the signal itself
     return {
         "apiVersion": _API,
         "kind": "TrainJob",
@@ -125,6 +129,7 @@ def _train_job(request: Request, image: str) -> dict[str, Any]:
                 "numNodes": request.num_hosts,
                 "numProcPerNode": request.procs or gpus or 1,
                 "command": command,
+                "env": [{"name": key, "value": value} for key, value in variables.items()],
                 "resourcesPerNode": {"limits": amounts, "requests": amounts},
             },
         },

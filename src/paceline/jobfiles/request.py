@@ -3,6 +3,7 @@
 import re
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
 
 from paceline.errors import UserError
 
@@ -18,6 +19,13 @@ STOPPED = 143
 """The exit code of a run that saved because its host is taken away: 128 + SIGTERM."""
 MISTAKE = 2
 """The exit code of a mistake that the message explains: trying again would not help."""
+
+
+CODE = "paceline-code"
+"""Where Paceline's own source is put, below the home directory."""
+_SOURCE_FILES = ("src", "pyproject.toml", "README.md", "LICENSE", "constraints.txt")
+GIVE_BACK = "PACELINE_GIVE_BACK"
+"""The variable with the command that gives the machines back, said at the end of the run."""
 
 
 @dataclass(frozen=True)
@@ -46,21 +54,43 @@ class Request:
     """A bucket, volume or claim, by the name that the engine knows it by."""
     setup: tuple[str, ...] = ()
     """Shell lines that every host runs first."""
-    install: str = "paceline"
-    """What pip installs where there is no image."""
+    install: str | None = None
+    """What pip installs where there is no image; None: the source below."""
+    source: Path | None = None
+    """Paceline's own source on this machine, which is sent along where there is no image."""
+    extras: tuple[str, ...] = ()
+    """Of Paceline, which are installed with it."""
     hours: float | None = None
     """The longest that the job may take."""
     region: str | None = None
     sends_code: bool = False
     """The current directory is sent along: a task or a script of the user's."""
+    group: str | None = None
+    """A security group of AWS, for SkyPilot."""
 
     @property
     def command_line(self) -> str:
         return shlex.join(self.command)
 
-    @property
-    def mount(self) -> str | None:
-        return MOUNT if self.storage else None
+    def sent_source(self) -> dict[str, str]:
+        """Files of this machine by the name that they get; the same that an image is made of."""
+        if self.image or self.install or self.source is None:
+            return {}
+        return {name: str(self.source / name) for name in _SOURCE_FILES}
+
+    def pip_words(self, code: str) -> str | None:
+        """What follows `pip install`; None where the image has all. `code`: where it was sent."""
+        if self.image:
+            return None
+        if self.install:
+            return shlex.quote(self.install)
+        extras = f"[{','.join(self.extras)}]" if self.extras else ""
+        return f'--constraint "{code}/constraints.txt" "{code}{extras}"'
+
+    def variables(self, give_back: str | None) -> dict[str, str] | None:
+        """What the run is told on every host."""
+        spot = {"PACELINE_SPOT": "1"} if self.spot else {}
+        return {**spot, **({GIVE_BACK: give_back} if give_back else {})} or None
 
 
 _ACCELERATORS = re.compile(r"(?P<kind>[A-Za-z][A-Za-z0-9_-]*):(?P<count>[1-9][0-9]?)")

@@ -63,7 +63,8 @@ class Lab:
 
 def default_directory() -> Path:
     """In the home of whoever called sudo, so that they find their lab again without it."""
-    owner_home = Path(pwd.getpwuid(owner_id()).pw_dir)
+    is_ours = owner_id() == os.getuid()
+    owner_home = Path.home() if is_ours else Path(pwd.getpwuid(owner_id()).pw_dir)
     home = owner_home / ".local/state"
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else home) / "paceline" / "lab"

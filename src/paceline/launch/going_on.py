@@ -140,7 +140,7 @@ def _spread(first: int, last: int) -> list[int]:
 
 
 def rate_plan(recipe: Recipe, num_procs: int) -> RatePlan:
-    scale = batch_scale(recipe.schedule, recipe.batch.whole(num_procs or 1))
+    scale = batch_scale(recipe.schedule, recipe.whole_batch(num_procs or 1))
     return RatePlan(recipe.schedule, recipe.steps, scale)
 
 

@@ -1,13 +1,16 @@
-"""Who hangs: judged from what the processes of a world tell. Pure functions of plain data."""
+"""Who hangs: judged from what the processes of a world tell. Pure functions of plain data, but for
+`StepPace`, which remembers how long steps took."""
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.record.schema import (
     CHECKPOINT,
     COMPUTE,
     EVALUATE,
+    IDLE,
     INPUT,
     NETWORK,
     OPTIMIZER,
@@ -19,10 +22,10 @@ from paceline.units import format_seconds
 _PATIENCE = {START_UP: 20.0, UNEXPLAINED: 20.0, EVALUATE: 20.0, CHECKPOINT: 20.0}
 """How many times longer than a step's phases these may go without a sign of progress."""
 
-_SLOW_STEPS = 10.0
+SLOW_STEPS = 10.0
 """A rank that is this many times over the slowest step so far is not merely slow."""
 
-_STARTING_SECONDS = 120.0
+STARTING_SECONDS = 120.0
 """Imports hold the interpreter for seconds on a busy machine."""
 
 _STEP_PHASES = (INPUT, COMPUTE, NETWORK, OPTIMIZER)
@@ -89,6 +92,27 @@ class RankState:
         return f"{where}, waiting in {self.collective}{number}" if self.collective else where
 
 
+class StepPace:
+    """How long a step takes; evaluations and checkpoints between two steps are none of it."""
+
+    def __init__(self) -> None:
+        self.slowest_seconds = 0.0
+        self.last_step = 0
+        self._at = time.monotonic()
+        self._is_stepping = True
+
+    def follow(self, beats: Sequence[dict[str, Any]]) -> None:
+        step = max((beat["step"] for beat in beats), default=0)
+        self._is_stepping &= all(beat["phase"] in (*_STEP_PHASES, IDLE) for beat in beats)
+        if step <= self.last_step:
+            return
+        now = time.monotonic()
+        if self.last_step and self._is_stepping:
+            seconds = (now - self._at) / (step - self.last_step)
+            self.slowest_seconds = max(self.slowest_seconds, seconds)
+        self.last_step, self._at, self._is_stepping = step, now, True
+
+
 @dataclass(frozen=True)
 class Hang:
     guilty: tuple[RankState, ...]
@@ -103,6 +127,14 @@ class HangNews:
     ends_round: bool
     stacks: str = ""
     """Where the stacks of all processes are, if not in what they print."""
+
+
+def without_replaceable(states: Sequence[RankState], replaceable: Sequence[int]) -> list[RankState]:
+    """Where workers may be lost, they are looked after on their own host; and who waits for them
+    may wait for as long as they compute."""
+    if not replaceable:
+        return list(states)
+    return [replace(s, quiet_seconds=0.0) for s in states if s.rank not in replaceable]
 
 
 def find_hang(
@@ -140,12 +172,12 @@ def _silence_limit(state: RankState, hang_seconds: float, has_begun: bool) -> fl
     """A process that fell silent right after its start last told of starting; but where one is in
     a step, all have started, because they rehearse a step together before."""
     starting = state.phase in (START_UP, UNEXPLAINED) and not has_begun
-    return max(hang_seconds, _STARTING_SECONDS) if starting else hang_seconds
+    return max(hang_seconds, STARTING_SECONDS) if starting else hang_seconds
 
 
 def _limit(state: RankState, hang_seconds: float, slowest_step_seconds: float) -> float:
     patience = hang_seconds * _PATIENCE.get(state.phase, 1.0)
-    return max(patience, _SLOW_STEPS * slowest_step_seconds)
+    return max(patience, SLOW_STEPS * slowest_step_seconds)
 
 
 def _places(states: Sequence[RankState]) -> str:

@@ -1,11 +1,13 @@
-"""What a host does, read from its own counters: processor, memory, disk, interface, devices.
+"""What a host is rented as, and what it does, read from its own counters: processor, memory, disk,
+interface, devices.
 
-Counters only: nothing here is a thread, writes a file or knows of training. No torch.
+Read only: nothing here is a thread, writes a file or knows of training. No torch.
 """
 
+import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,24 @@ import psutil
 from paceline.machine.cores import core_numbers
 from paceline.machine.interfaces import link_bits_per_second
 
+_FIRMWARE = Path("/sys/class/dmi/id")
 _ASLEEP = ("idle", "iowait", "steal")
 _GUESTS = ("guest", "guest_nice")  # the kernel counts these under user and nice as well
+
+
+def machine_type(
+    firmware: Path = _FIRMWARE, variables: Mapping[str, str] = os.environ
+) -> str | None:
+    """'aws g5.xlarge', or 'aws g5.xlarge spot' where the job file says so. Nothing is asked over
+    the network: a machine that is not rented would wait for an answer."""
+    try:
+        vendor = (firmware / "sys_vendor").read_text(encoding="utf-8").strip()
+        product = (firmware / "product_name").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    if vendor != "Amazon EC2" or "." not in product:
+        return None
+    return f"aws {product}{' spot' if variables.get('PACELINE_SPOT') == '1' else ''}"
 
 
 def this_place() -> str:

@@ -5,6 +5,8 @@ A checkpoint is a directory `step-0001000` that appears under its name only when
     weights.safetensors      the model
     average.safetensors      the averaged model, where the recipe asks for one
     optimizer.safetensors    the optimizer's state, named after the weights it belongs to
+    exchange.safetensors     what the exchange between processes remembers, the same in all of them
+    rank-00001.safetensors   what a process has that differs from the others', where there is such
     state.json               step, position in the data, best score, scaler, guard
     manifest.json            bytes and sha256 of each file, and one sha256 over all weights
 """
@@ -22,6 +24,7 @@ from paceline.files import sha256_of
 WEIGHTS = "weights.safetensors"
 AVERAGE = "average.safetensors"
 OPTIMIZER = "optimizer.safetensors"
+EXCHANGE = "exchange.safetensors"
 STATE = "state.json"
 MANIFEST = "manifest.json"
 _ALWAYS_THERE = (WEIGHTS, OPTIMIZER, STATE)
@@ -35,6 +38,11 @@ def checkpoint_name(step: int) -> str:
 
 def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix(_PREFIX))
+
+
+def own_state_name(rank: int) -> str:
+    """The file with what a process has that differs from the others'."""
+    return f"rank-{rank:05d}.safetensors"
 
 
 def all_checkpoints(directory: Path) -> list[Path]:
@@ -84,6 +92,20 @@ def damage(checkpoint: Path) -> str | None:
     except UserError as error:
         return error.what
     except (OSError, ValueError) as error:
+        return f"{checkpoint} cannot be read: {error}"
+
+
+def own_state_damage(checkpoint: Path, rank: int) -> str | None:
+    """Of the file with one process's state alone; it must be there."""
+    name = own_state_name(rank)
+    try:
+        expected = read_manifest(checkpoint)["files"].get(name)
+        if expected is None:
+            return f"{checkpoint} has no {name}"
+        return _file_damage(checkpoint / name, expected)
+    except UserError as error:
+        return error.what
+    except OSError as error:
         return f"{checkpoint} cannot be read: {error}"
 
 

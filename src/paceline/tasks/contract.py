@@ -150,11 +150,11 @@ class Task(ABC):
 
     def micro_batches_per_step(self, world_size: int) -> int:
         """How many micro-batches of the stream make one optimizer step."""
-        return self.recipe.batch.num_micro_batches(world_size)
+        return self.recipe.num_micro_batches(world_size)
 
     def global_batch(self, world_size: int) -> int:
         """The size of a step's batch in the recipe's own measure, for scaling the rate."""
-        return self.recipe.batch.whole(world_size)
+        return self.recipe.whole_batch(world_size)
 
     def keep(self, _directory: Path) -> None:
         """Copy into the run what using its weights later takes besides them."""

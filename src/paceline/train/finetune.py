@@ -17,7 +17,7 @@ from paceline.models.weights import load_weights
 from paceline.record import checkpoints as stored
 from paceline.record.schema import RunDirectory
 from paceline.tasks.contract import Task
-from paceline.train.state import Tensors
+from paceline.train.reduce import Tensors
 from paceline.world import World
 
 _WRAPPER: Final = "module."  # what DistributedDataParallel puts before every name

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,19 +25,27 @@ from paceline.record import checkpoints as stored
 from paceline.record.schema import RunDirectory
 from paceline.settings import CheckpointSettings
 from paceline.train.measure.practice import pause_disk
+from paceline.train.reduce import Tensors
+from paceline.train.reduce.own_state import OwnStates, newest_common
 from paceline.train.state import (
-    Tensors,
     TrainState,
     device_of,
     load_numbers,
     load_optimizer_tensors,
+    load_own_tensors,
     numbers_of,
     optimizer_tensors,
+    own_tensors,
     weight_tensors,
 )
 from paceline.world import World, new_stream
 
 _STORAGE_SECONDS = 120.0
+_WITHOUT_OWN_STATES = (
+    "the checkpoint does not have the own state of every process of this world (it was saved by "
+    "another number of processes, or a host lost it), so training goes on from the weights that "
+    "all had agreed on; what single processes had not exchanged yet is lost"
+)
 _AWAY = (errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.ETIMEDOUT, errno.ENODEV)
 
 
@@ -51,6 +59,8 @@ class Snapshot:
     numbers: dict[str, Any]
     copied: Any = None
     """A CUDA event: until the device has passed it, the copies are not there."""
+    num_own_states: int = 0
+    """Files with what differs between processes, that all savers of a world write together."""
 
 
 class SnapshotMemory:
@@ -97,15 +107,20 @@ class SnapshotMemory:
 
 def take_snapshot(state: TrainState, memory: SnapshotMemory) -> Snapshot:
     """What is in it may not be there before `copied` has passed."""
+    exchange = state.exchange
     files = {
-        stored.WEIGHTS: weight_tensors(state.network),
+        stored.WEIGHTS: weight_tensors(exchange.agreed),
         stored.OPTIMIZER: optimizer_tensors(state),
     }
     if state.average is not None:
         files[stored.AVERAGE] = weight_tensors(state.average.module)
+    if shared := exchange.shared_tensors():
+        files[stored.EXCHANGE] = shared
+    if exchange.has_own_state:
+        files[stored.own_state_name(exchange.world.rank)] = own_tensors(state)
     copies, copied = memory.copy(files)
-    progress = state.progress
-    return Snapshot(progress.step, progress.best_step, copies, numbers_of(state), copied)
+    progress, num = state.progress, exchange.world.size if exchange.has_own_state else 0
+    return Snapshot(progress.step, progress.best_step, copies, numbers_of(state), copied, num)
 
 
 def _copy_to_cpu(tensor: torch.Tensor) -> torch.Tensor:
@@ -113,13 +128,50 @@ def _copy_to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
+class OwnStateGiver:
+    """The saver of a process that writes nothing itself: its state goes to who does."""
+
+    problem: str | None = None
+
+    def __init__(self, states: OwnStates) -> None:
+        self._states = states
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._pending: Future[None] | None = None
+        self._memory: SnapshotMemory | None = None
+
+    def save(self, state: TrainState) -> None:
+        self.wait()
+        self._memory = self._memory or SnapshotMemory(device_of(state))
+        copies, copied = self._memory.copy({"own": own_tensors(state)})
+        self._pending = self._thread.submit(self._give, copies["own"], copied)
+
+    def _give(self, own: Tensors, copied: Any) -> None:
+        if copied is not None:
+            copied.synchronize()
+        self._states.give(own)
+
+    def wait(self) -> None:
+        if self._pending is not None:
+            self._pending.result()
+            self._pending = None
+
+    def close(self) -> None:
+        self.wait()
+        self._thread.shutdown()
+
+
 class CheckpointSaver:
     """The first process's saver: one save at a time, in a thread; failures never stop the run."""
 
     def __init__(
-        self, run: RunDirectory, settings: CheckpointSettings, note: Callable[..., None]
+        self,
+        run: RunDirectory,
+        settings: CheckpointSettings,
+        note: Callable[..., None],
+        states: OwnStates | None = None,
     ) -> None:
         self._run = run
+        self._states = states
         self._settings = settings
         self._note = note
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
@@ -137,9 +189,18 @@ class CheckpointSaver:
         waited = time.perf_counter()
         self._memory = self._memory or SnapshotMemory(device_of(state))
         snapshot = take_snapshot(state, self._memory)
+        self._submit(snapshot, waited - began, time.perf_counter() - waited)
+
+    def save_snapshot(self, snapshot: Snapshot, copy_seconds: float) -> None:
+        """The same of a copy that was made elsewhere, in so many seconds."""
+        began = time.perf_counter()
+        self.wait()
+        self._submit(snapshot, time.perf_counter() - began, copy_seconds)
+
+    def _submit(self, snapshot: Snapshot, wait_seconds: float, copy_seconds: float) -> None:
         stood_still = {
-            "wait_seconds": round(waited - began, 6),
-            "copy_seconds": round(time.perf_counter() - waited, 6),
+            "wait_seconds": round(wait_seconds, 6),
+            "copy_seconds": round(copy_seconds, 6),
         }
         self._pending = self._thread.submit(self._write, snapshot, stood_still)
 
@@ -156,9 +217,10 @@ class CheckpointSaver:
         began = time.perf_counter()
         if snapshot.copied is not None:
             snapshot.copied.synchronize()
+        states = self._states.take() if self._states is not None else {}
         try:
             pause_disk()
-            final = self._write_patiently(snapshot)
+            final = self._write_patiently(snapshot, states)
             self.last_saved_step, self.problem = snapshot.step, None
             self._tidy(snapshot)
         except (OSError, SafetensorError) as error:
@@ -176,7 +238,7 @@ class CheckpointSaver:
             write_seconds=round(time.perf_counter() - began, 6),
         )
 
-    def _write_patiently(self, snapshot: Snapshot) -> Path:
+    def _write_patiently(self, snapshot: Snapshot, states: Mapping[str, bytes]) -> Path:
         """Shared storage that goes away for a while comes back; meanwhile nothing may be written
         to where it was, which is another disk now."""
         until = time.monotonic() + _STORAGE_SECONDS
@@ -184,7 +246,7 @@ class CheckpointSaver:
             try:
                 if not self._is_there():
                     raise FileNotFoundError(errno.ENOENT, "it is not there", str(self._run.path))
-                return write_checkpoint(self._run.checkpoints, snapshot)
+                return write_checkpoint(self._run.checkpoints, snapshot, states)
             except (OSError, SafetensorError) as error:
                 if not _may_pass(error, self._is_there()) or time.monotonic() > until:
                     raise
@@ -210,14 +272,21 @@ def _may_pass(error: Exception, is_there: bool) -> bool:
     return not is_there or (isinstance(error, OSError) and error.errno in _AWAY)
 
 
-def write_checkpoint(directory: Path, snapshot: Snapshot) -> Path:
-    """Complete or absent. A step saved again, by a run that was set back, replaces the old one."""
+def write_checkpoint(
+    directory: Path, snapshot: Snapshot, states: Mapping[str, bytes] | None = None
+) -> Path:
+    """Complete or absent. A step saved again, by a run that was set back, replaces the old one.
+    `states` are the own states of other processes, by the names of their files."""
     final = directory / stored.checkpoint_name(snapshot.step)
     with whole_directory(final) as aside:
         for name, tensors in snapshot.files.items():
             save_file(tensors, aside / name)
+        for name, data in (states or {}).items():
+            (aside / name).write_bytes(data)
         (aside / stored.STATE).write_text(json.dumps(snapshot.numbers), encoding="utf-8")
         manifest = _manifest(aside, snapshot.step)
+        if snapshot.num_own_states:
+            manifest["num_own_states"] = snapshot.num_own_states
         (aside / stored.MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     return final
 
@@ -249,6 +318,17 @@ def _remove_leftovers(directory: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def build_saver(
+    run: RunDirectory, settings: CheckpointSettings, note: Callable[..., None], state: TrainState
+) -> "CheckpointSaver | OwnStateGiver | None":
+    """None in a process that has nothing to do with saving."""
+    world = state.exchange.world
+    states = OwnStates(world) if state.exchange.has_own_state else None
+    if world.saves:
+        return CheckpointSaver(run, settings, note, states)
+    return OwnStateGiver(states) if states is not None else None
+
+
 def _explain(error: Exception, directory: Path) -> str:
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     # safetensors wraps the system's error in its own and keeps only the text.
@@ -260,14 +340,29 @@ def _explain(error: Exception, directory: Path) -> str:
 
 
 def restore(state: TrainState, run: RunDirectory, world: World) -> list[str]:
-    """Bring every process to the newest undamaged checkpoint; the first process alone reads it.
+    """Bring every process to the newest undamaged checkpoint; the first process alone reads what
+    all have alike.
 
-    Returns what was wrong with newer ones. Without any checkpoint the state stays as it is.
+    Returns what there is to warn of. Without any checkpoint the state stays as it is.
     """
-    checkpoint, problems = stored.newest_whole(run.checkpoints) if world.is_first else (None, [])
+    exact = newest_common(run.checkpoints, world) if state.exchange.has_own_state else None
+    checkpoint, problems = exact, list[str]()
+    if exact is None and world.is_first:
+        checkpoint, problems = stored.newest_whole(run.checkpoints)
+    warnings = [f"damaged checkpoint: {problem}" for problem in problems]
     found = world.send_value(str(checkpoint) if checkpoint else None)
     if found is None:
-        return problems
+        return warnings
+    shared = _restore_common(state, checkpoint if world.is_first else None, world)
+    if exact is not None:
+        load_own_tensors(state, load_file(exact / stored.own_state_name(world.rank)), shared)
+    elif state.exchange.has_own_state:
+        warnings.append(_WITHOUT_OWN_STATES)
+    return warnings
+
+
+def _restore_common(state: TrainState, checkpoint: Path | None, world: World) -> Tensors:
+    """What is the same in all processes; returns what the exchange remembers of it."""
     numbers = None
     if checkpoint is not None:
         numbers = json.loads((checkpoint / stored.STATE).read_text(encoding="utf-8"))
@@ -276,7 +371,11 @@ def restore(state: TrainState, run: RunDirectory, world: World) -> list[str]:
     optimizer = load_file(checkpoint / stored.OPTIMIZER) if checkpoint else {}
     load_optimizer_tensors(state, _send_all(optimizer, world))
     load_numbers(state, world.send_value(numbers))
-    return problems
+    state.exchange.adopt()
+    path = checkpoint / stored.EXCHANGE if checkpoint else None
+    shared = _send_all(load_file(path) if path and path.is_file() else {}, world)
+    state.exchange.load_shared(shared)
+    return shared
 
 
 def _load_weights(state: TrainState, checkpoint: Path) -> None:

@@ -5,7 +5,7 @@ and all random numbers from the seed and the position.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -16,9 +16,12 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from paceline.machine.arithmetic import Arithmetic
 from paceline.settings import Recipe
 from paceline.train.optimizer import build_optimizer
-from paceline.world import World, unwrapped
+from paceline.train.reduce import Exchange, Tensors, build_exchange
+from paceline.train.reduce.own_state import with_prefix, without_prefix
+from paceline.world import World
 
-Tensors = dict[str, torch.Tensor]
+_EXCHANGE, _WEIGHTS, _OPTIMIZER, _SCALER = "exchange", "weights", "optimizer", "scaler"
+"""How names begin in the file with a process's own state."""
 
 
 @dataclass
@@ -35,39 +38,44 @@ class Progress:
     data_fingerprint: str = ""
 
 
+def copied(progress: Progress) -> Progress:
+    """As it is now, whatever comes."""
+    return replace(progress)
+
+
 @dataclass
 class TrainState:
-    model: nn.Module
-    """Wrapped for the world; `unwrapped(model)` is the network."""
+    network: nn.Module
+    exchange: Exchange
+    """How it comes to the same weights in all processes."""
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     average: "MovingAverage | None"
     progress: Progress = field(default_factory=Progress)
 
     @property
-    def network(self) -> nn.Module:
-        return unwrapped(self.model)
-
-    @property
     def scored_network(self) -> nn.Module:
         """What evaluation looks at: the averaged weights where the recipe asks for them."""
-        return self.average.module if self.average is not None else self.network
+        return self.average.module if self.average is not None else self.exchange.agreed
 
 
 def build_state(
     recipe: Recipe, network: nn.Module, world: World, arithmetic: Arithmetic
 ) -> TrainState:
     average = None
-    if recipe.optimizer.average:
+    has_servers = recipe.strategy.has_servers  # which keep the average, and the chief the scale
+    if recipe.optimizer.average and not has_servers:
         average = MovingAverage(
             network, multi_avg_fn=moving_average(recipe.optimizer.average), use_buffers=True
         )
+    needs_scaler = arithmetic.needs_scaler and not has_servers
     if recipe.compile:
         network.compile()  # in place, so that the weights keep their names
     return TrainState(
-        model=world.wrap(network),
+        network=network,
+        exchange=build_exchange(recipe, network, world),
         optimizer=build_optimizer(recipe.optimizer, network),
-        scaler=torch.amp.GradScaler(world.device.type, enabled=arithmetic.needs_scaler),
+        scaler=torch.amp.GradScaler(world.device.type, enabled=needs_scaler),
         average=average,
     )
 
@@ -145,3 +153,35 @@ def load_numbers(state: TrainState, numbers: dict[str, Any]) -> None:
     state.progress = Progress(**numbers["progress"])
     if numbers["scaler"]:
         state.scaler.load_state_dict(numbers["scaler"])
+
+
+def own_tensors(state: TrainState) -> Tensors:
+    """What other processes have otherwise. The first one's optimizer has a file of its own."""
+    own = with_prefix(_EXCHANGE, state.exchange.own_tensors())
+    if not state.exchange.is_synchronous:
+        own |= with_prefix(_WEIGHTS, weight_tensors(state.network))
+        own |= with_prefix(_SCALER, _scaler_tensors(state.scaler))
+        if not state.exchange.world.is_first:
+            own |= with_prefix(_OPTIMIZER, optimizer_tensors(state))
+    return own
+
+
+def load_own_tensors(state: TrainState, own: Tensors, shared: Tensors) -> None:
+    """After what all processes have alike."""
+    if not state.exchange.is_synchronous:
+        state.network.load_state_dict(without_prefix(_WEIGHTS, own))
+        if not state.exchange.world.is_first:
+            load_optimizer_tensors(state, without_prefix(_OPTIMIZER, own))
+        _load_scaler_tensors(state.scaler, without_prefix(_SCALER, own))
+    state.exchange.load_own(without_prefix(_EXCHANGE, own), shared)
+
+
+def _scaler_tensors(scaler: torch.amp.GradScaler) -> Tensors:
+    numbers = scaler.state_dict()
+    return {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
+
+
+def _load_scaler_tensors(scaler: torch.amp.GradScaler, tensors: Tensors) -> None:
+    if tensors:
+        kinds = {name: type(value) for name, value in scaler.state_dict().items()}
+        scaler.load_state_dict({name: kinds[name](t.item()) for name, t in tensors.items()})

@@ -10,7 +10,7 @@ from paceline.errors import UserError
 def add_cloud(verbs: Verbs) -> None:
     cloud = verbs.add_parser("cloud", help="before and after paying: quotas, prices, what is up")
     inner = cloud.add_subparsers(
-        dest="action", metavar="check|running", required=True, parser_class=Parser
+        dest="action", metavar="check|running|group", required=True, parser_class=Parser
     )
     check = inner.add_parser("check", help="whether a plan can be had, and what it costs")
     check.add_argument("provider", choices=["aws", "gcp"], help="which cloud")
@@ -23,11 +23,26 @@ def add_cloud(verbs: Verbs) -> None:
     running = inner.add_parser("running", help="what of yours is up, since when, what it costs")
     running.add_argument("--region", help="only there (default: all regions)")
     running.set_defaults(call=list_running)
+    group = inner.add_parser(
+        "group", help="a security group that lets in ssh from one address, and its own hosts"
+    )
+    group.add_argument("provider", choices=["aws"], help="which cloud")
+    group.add_argument("name", nargs="?", default="paceline", help="default: paceline")
+    group.add_argument(
+        "--from",
+        dest="source",
+        required=True,
+        metavar="ADDRESS",
+        help="your own: 203.0.113.7",
+    )
+    group.add_argument("--region", help="default: that of your AWS configuration")
+    group.set_defaults(call=show_group)
 
 
 def check_cloud(arguments: argparse.Namespace) -> int:
     from paceline.cloud.aws import learn, make_clients
     from paceline.cloud.facts import Wanted
+    from paceline.cloud.known_prices import remember
     from paceline.cloud.verdicts import can_be_had, judge, render
     from paceline.terminal import printable
 
@@ -45,20 +60,36 @@ def check_cloud(arguments: argparse.Namespace) -> int:
     rows = judge(wanted, facts)
     print(printable(render(rows)))
     if facts.price_on_demand is not None:
-        say(f"in hosts.yaml `price_per_hour: {facts.price_on_demand}` puts costs into reports")
+        remember(wanted, facts)
+        say(f"reports on runs on {wanted.type} tell costs from now on, at these prices")
     return 0 if can_be_had(rows) else 1
 
 
 def list_running(arguments: argparse.Namespace) -> int:
-    from paceline.cloud.aws import all_regions, find_account, find_machines, make_clients
+    """What can be asked is told, even where something else cannot be asked."""
     from paceline.cloud.skypilot import find_clusters
-    from paceline.cloud.verdicts import describe_machine, end_commands
     from paceline.terminal import printable_line
 
     clusters = find_clusters()
     for cluster in clusters:
         print(printable_line(cluster.in_words()))
         print(f"  end it: sky down {shlex.quote(printable_line(cluster.name))}")
+    if clusters:
+        print("  what they have cost: sky cost-report")
+    try:
+        _list_aws(arguments)
+    except UserError as error:
+        if not clusters:
+            raise
+        say(f"AWS was not asked: {error.what}\n  fix: {error.fix}")
+    return 0
+
+
+def _list_aws(arguments: argparse.Namespace) -> None:
+    from paceline.cloud.aws import all_regions, find_account, find_machines, make_clients
+    from paceline.cloud.verdicts import describe_machine, end_commands, sum_up
+    from paceline.terminal import printable_line
+
     clients = make_clients()
     region = _region(arguments, "us-east-1")
     account = find_account(clients, region)
@@ -70,10 +101,29 @@ def list_running(arguments: argparse.Namespace) -> int:
         print(f"  end it: {printable_line(command)}")
     where = arguments.region or f"{len(regions)} regions"
     say(
-        f"AWS account {account}, {where}: {len(machines)} machines are up or stopped. Only "
-        "machines were looked for; disks, addresses and buckets cost as well"
+        f"AWS account {account}, {where}: {sum_up(machines)}. Only machines were looked for; "
+        "disks, addresses and buckets cost as well"
     )
-    return 0
+
+
+def show_group(arguments: argparse.Namespace) -> int:
+    from paceline.cloud.aws import find_account, find_group, make_clients
+    from paceline.cloud.group import check_source, commands_for, judge_group
+    from paceline.cloud.verdicts import can_be_had, render
+    from paceline.terminal import printable
+
+    region, source = _region(arguments), check_source(arguments.source)
+    clients = make_clients()
+    account = find_account(clients, region)
+    group = find_group(clients, region, arguments.name)
+    if group is None:
+        say(f"account {account} has no group '{arguments.name}' in {region}; these make one:")
+        print("\n".join(commands_for(arguments.name, source, region)))
+        say(f"then: paceline launch sky ... --group {arguments.name}")
+        return 0
+    rows = judge_group(group, region)
+    print(printable(render(rows)))
+    return 0 if can_be_had(rows) else 1
 
 
 def _region(arguments: argparse.Namespace, otherwise: str | None = None) -> str:

@@ -15,6 +15,7 @@ from paceline.errors import Say, UserError
 from paceline.launch.claim import only_one
 from paceline.launch.script.command import ScriptCommand
 from paceline.machine.cores import num_cores, num_machine_cores
+from paceline.machine.probe import machine_type
 from paceline.record.directory import read_script, refuse_newer
 from paceline.record.schema import SCHEMA, RunDirectory
 from paceline.record.writer import prepare_directory, write_file
@@ -86,6 +87,7 @@ def _write_first_files(run: RunDirectory, command: ScriptCommand) -> None:
         "host": socket.gethostname(),
         "num_cores": num_cores(),
         "num_machine_cores": num_machine_cores(),
+        "machine_type": machine_type(),
         "memory_bytes": psutil.virtual_memory().total,
     }
     write_file(run.environment, json.dumps(machine, indent=1) + "\n")

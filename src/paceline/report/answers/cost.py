@@ -31,8 +31,7 @@ def cost(facts: Facts) -> Answer:
         figures["device_kwh"] = energy
     per_hour = sum(prices(facts)) if wall else 0.0
     sentence = f"{host_hours:.3g} host-hours{_of_hosts(facts)}{_energy(energy)}."
-    missing = "the price of a host-hour: --price 0.50"
-    missing += ", or price_per_hour in the hosts file" if facts.is_own else ""
+    missing = _missing_price(facts)
     if per_hour:
         money, missing = _money(facts, per_hour, idle), ""
         figures |= money
@@ -44,9 +43,18 @@ def cost(facts: Facts) -> Answer:
         QUESTIONS["cost"],
         sentence,
         figures,
-        "wall time of all attempts, failed ones too, times hosts and their price per hour",
+        "wall time of all attempts, failed ones too, times hosts and their price per hour"
+        + (f": {facts.options.price_source}" if facts.options.price_source else ""),
         missing,
     )
+
+
+def _missing_price(facts: Facts) -> str:
+    told = "the price of a host-hour: --price 0.50"
+    told += ", or price_per_hour in the hosts file" if facts.is_own else ""
+    cloud, _, kind = str(facts.environment.get("machine_type") or "").partition(" ")
+    kind = kind.removesuffix(" spot")
+    return f"{told}, or ask: paceline cloud check {cloud} --type {kind}" if kind else told
 
 
 def prices(facts: Facts) -> list[float]:

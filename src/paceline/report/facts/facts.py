@@ -17,6 +17,7 @@ from paceline.record.story import Attempt
 from paceline.report.facts.trend import Points
 from paceline.report.facts.verdict import UNCLEAR, Verdict
 from paceline.report.facts.world_times import WorldTimes
+from paceline.report.roles.use import RolesUse
 from paceline.schedule import ScheduleSettings
 
 Numbers = NDArray[np.float64]
@@ -31,6 +32,8 @@ class Options:
     link_bits_per_second: float | None = None
     price_per_hour: float | None = None
     """Of one host."""
+    price_source: str = ""
+    """Where that is known from, where the user has not said it."""
 
 
 @dataclass(frozen=True)
@@ -390,6 +393,8 @@ class Facts:
     wall_seconds: float = 0.0
     wall_how: str = ""
     is_wall_estimated: bool = False
+    is_wall_whole: bool = False
+    """Of a log: the time is that of all steps, also where the log begins in the middle."""
     booked: dict[str, float] = field(default_factory=dict)
     """Seconds by purpose, which add up to the wall time."""
     pause_seconds: float | None = None
@@ -410,6 +415,8 @@ class Facts:
     data: TrainingSet = field(default_factory=TrainingSet)
     saving: Saving = field(default_factory=Saving)
     verdict: Verdict = field(default_factory=lambda: Verdict(UNCLEAR, 0.0))
+    roles: RolesUse | None = None
+    """What chief, workers and servers did, where processes have roles."""
     doubts: tuple["Doubt", ...] = ()
     """What of it does not fit together."""
 

@@ -45,6 +45,9 @@ from paceline.report.own.observed import (
 from paceline.report.own.oddities import warnings_of
 from paceline.report.own.rate import recorded_rate
 from paceline.report.own.step_times import step_times
+from paceline.report.prices import find_price
+from paceline.report.roles.reading import only_trainers, read_roles, times_out_of_step, with_links
+from paceline.report.roles.use import RolesUse
 
 _BYTES_OF_OTHER_RANKS = 8 << 20
 """Read of the files of all ranks but the first, in all; what is more is read in windows."""
@@ -55,7 +58,16 @@ _HOW_WALL_TIME = (
 )
 _GUARD_WORDS = ("the loss diverged", "the loss is ")
 """How the warning begins with which training stops itself."""
-_SECTIONS = ("batch", "schedule", "evaluate", "checkpoint", "target", "input")
+_SECTIONS = (
+    "batch",
+    "reduce",
+    "schedule",
+    "evaluate",
+    "checkpoint",
+    "target",
+    "input",
+    "strategy",
+)
 
 
 def read_run(path: Path, options: Options | None = None) -> Facts:
@@ -67,8 +79,10 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
     story, begin = long.story, _begin(long.story)
     newest, damages = newest_contents(run)
     environment = read_environment(run)
-    times = world_times(long.kept, records, long.cutoffs)
+    roles = read_roles(run, settings, [record.rank for record in records])
+    times = _times(long, records, roles)
     world = _world(run, long, records, (begin, environment), times)
+    roles = with_links(roles, world.hosts)
     step = _step(story)
     facts = Facts(
         run=path,
@@ -82,7 +96,7 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         loader_workers=_loader_workers(story, begin),
         loader_note=_loader_note(story),
         warnings=[*_warnings(launcher, records, long, begin), *damages],
-        options=options or Options(),
+        options=_with_known_price(options or Options(), environment),
         wall_seconds=story.wall_seconds,
         wall_how=_HOW_WALL_TIME,
         booked=booked_by_purpose(story.phases),
@@ -99,9 +113,27 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         ),
         data=_training_set(settings, long.kept, newest, begin),
         saving=_saving(settings, story, newest, long.kept),
-        verdict=judge(times, int(long.kept.total("num_steps"))),
+        verdict=judge(times, int(long.kept.total("num_steps")), roles),
+        roles=roles,
     )
     return checked(_as_observed(run, facts, long, records))
+
+
+def _times(long: LongStory, records: list[RankRecord], roles: RolesUse | None) -> WorldTimes:
+    if roles is not None and not roles.is_sync and len(long.kept):
+        return times_out_of_step(long.kept, records, roles)
+    return world_times(long.kept, only_trainers(records, roles), long.cutoffs)
+
+
+def _with_known_price(options: Options, environment: dict[str, Any]) -> Options:
+    """What `paceline cloud` has learned of such machines, where neither user nor hosts file say."""
+    hosts = [h for h in environment.get("hosts") or [] if h.get("price_per_hour") is not None]
+    machine = environment.get("machine_type")
+    price = find_price(machine)
+    if machine is None or price is None or hosts or options.price_per_hour is not None:
+        return options
+    source = f"{machine.removesuffix(' spot')} {price.in_words()}"
+    return replace(options, price_per_hour=price.per_hour, price_source=source)
 
 
 def _as_observed(
@@ -206,7 +238,8 @@ def _loss_by_step(rows: StepColumns) -> Points:
     """Nothing unless every line tells it: half a curve of steps, half of means, misleads."""
     known = ~np.isnan(rows.step_losses)
     num_known = int(known.sum())
-    is_whole = num_known and np.isfinite(rows["loss"]).all() and known.all()
+    is_listed = num_known == rows.total("num_steps")
+    is_whole = num_known and is_listed and np.isfinite(rows["loss"]).all() and known.all()
     return Points(rows.step_numbers(), rows.step_losses) if is_whole else Points()
 
 
@@ -236,7 +269,10 @@ def _loader_note(story: Story) -> str:
 def global_batch(settings: dict[str, Any], begin: dict[str, Any]) -> int | None:
     batch = settings.get("batch") or {}
     world_size = begin.get("world_size") or 0
-    return batch.get("global") or (batch.get("per_device") or 0) * world_size or None
+    once = batch.get("global") or (batch.get("per_device") or 0) * world_size or None
+    accumulated = (settings.get("reduce") or {}).get("accumulate")
+    times = accumulated if isinstance(accumulated, int) else 1
+    return once * times if once else None
 
 
 def _training_set(

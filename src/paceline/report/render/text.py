@@ -11,6 +11,7 @@ from paceline.report.answers.answer import Answer
 from paceline.report.comparison import Comparison
 from paceline.report.facts.facts import Facts, Score
 from paceline.report.render.heading import heading
+from paceline.report.roles.tables import role_tables
 from paceline.report.scaling import scaling_rows
 from paceline.task_finder import scales_of
 from paceline.units import (
@@ -42,6 +43,7 @@ def _of_run(facts: Facts, found: list[Answer]) -> list[Iterable[str]]:
     return [
         _headline(facts),
         _phases(facts),
+        _roles(facts),
         [*_step(facts), *_verdict(found)],
         _findings(facts),
         _scores(facts),
@@ -119,6 +121,31 @@ def _phases(facts: Facts) -> Iterator[str]:
     yield f"{'in all':<13}{total:>10.1f}{'':>8}  wall time {facts.wall_seconds:.1f} s"
 
 
+def _roles(facts: Facts) -> Iterator[str]:
+    if facts.roles is None:
+        return
+    tables = role_tables(facts.roles)
+    for number, rows in enumerate(tables):
+        if number:
+            yield ""
+        yield from _columns(rows)
+
+
+def _columns(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if _is_figure(rows, n) else cell.ljust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _is_figure(rows: list[list[str]], column: int) -> bool:
+    return all(row[column][:1].isdigit() or row[column] == "-" for row in rows[1:])
+
+
 def _findings(facts: Facts) -> Iterator[str]:
     if facts.findings:
         yield "findings in the script:"
@@ -134,8 +161,9 @@ def _step(facts: Facts) -> Iterator[str]:
         return
     low, high = format_seconds(times.low_seconds), format_seconds(times.high_seconds)
     spread = f"{format_seconds(times.median_seconds)} (90 % between {low} and {high})"
-    speed = f"{times.units_per_second or 0.0:,.0f} {plural(facts.unit)}/s over the whole world"
-    yield f"step: median {spread}; {speed}"
+    rate = times.units_per_second or 0.0
+    shown = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+    yield f"step: median {spread}; {shown} {plural(facts.unit)}/s over the whole world"
 
 
 def _verdict(found: list[Answer]) -> Iterator[str]:

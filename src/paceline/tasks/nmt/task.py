@@ -23,7 +23,6 @@ from paceline.tasks.nmt.vocabulary import MODEL_NAME, Vocabulary
 from paceline.tasks.samples import SampleTask
 from paceline.tasks.scoring import ScoreBatches
 from paceline.tasks.stream import Numbers, Samples, Split
-from paceline.world import unwrapped
 
 
 class Nmt(SampleTask):
@@ -93,7 +92,7 @@ class Nmt(SampleTask):
 
     def evaluate(self, model: nn.Module, batches: ScoreBatches) -> Scores:
         """Of training sentences the loss only: decoding them would cost more than it tells."""
-        network = unwrapped(model)
+        network = model
         assert isinstance(network, Transformer)  # noqa: S101
         pairs = self._split(batches.split)
         if batches.split == "train" and not batches.final:

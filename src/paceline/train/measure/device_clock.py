@@ -44,7 +44,8 @@ class DeviceStep:
 
 
 class DeviceMarks:
-    """Four stamps per step: begin, last bucket ready, reduced, updated. Nothing on a CPU."""
+    """Stamps of a step: begin, last bucket ready, reduced, updated, and where weights are exchanged
+    after the update, agreed. Nothing on a CPU."""
 
     def __init__(self, device: torch.device, new_event: NewEvent | None = None) -> None:
         self._new_event = new_event or (_new_event if device.type == "cuda" else None)
@@ -72,11 +73,14 @@ class DeviceMarks:
 
     def end_step(self) -> None:
         if self._new_event is not None:
-            self.mark("updated")
+            if "updated" not in self._current:
+                self.mark("updated")
+            last = self._current.get("agreed") or self._current["updated"]
+            self._current["end"] = last
             self._current.setdefault("since", self._since or self._current["begin"])
             self._steps.append(self._current)
-            self._since, self._current = self._current["updated"], {}
-            self._running.append(self._since)
+            self._since, self._current = last, {}
+            self._running.append(last)
 
     def limit_lead(self) -> None:
         """Wait until the device is not too many steps behind the host."""
@@ -106,7 +110,7 @@ class MarkedSteps:
     def read(self) -> list[DeviceStep]:
         """Waits until the device is done with them."""
         if self.marks:
-            wait_for_device(self.marks[-1]["updated"])
+            wait_for_device(self.marks[-1]["end"])
         return [_timed(marks) for marks in self.marks]
 
 
@@ -127,7 +131,8 @@ def _timed(marks: Mapping[str, Any]) -> DeviceStep:
         NETWORK: ready.elapsed_time(marks["reduced"]) / 1e3,
         OPTIMIZER: marks["reduced"].elapsed_time(marks["updated"]) / 1e3,
     }
-    return DeviceStep(marks["since"].elapsed_time(marks["updated"]) / 1e3, phases)
+    phases[NETWORK] += marks["updated"].elapsed_time(marks["end"]) / 1e3
+    return DeviceStep(marks["since"].elapsed_time(marks["end"]) / 1e3, phases)
 
 
 def total_phases(steps: Sequence[DeviceStep]) -> dict[str, float]:

@@ -18,6 +18,7 @@ import torch
 import paceline
 from paceline.machine.cores import num_cores, num_machine_cores
 from paceline.machine.devices import driver_version, num_visible_devices
+from paceline.machine.probe import machine_type
 from paceline.machine.torch_builds import why_on_processor
 from paceline.order import HostPrice
 from paceline.record.schema import SCHEMA, RunDirectory
@@ -60,6 +61,7 @@ def describe(recipe: Recipe, world: World) -> dict[str, Any]:
         "host": socket.gethostname(),
         "num_cores": num_cores(),
         "num_machine_cores": num_machine_cores(),
+        "machine_type": machine_type(),
         "memory_bytes": psutil.virtual_memory().total,
         "device": str(world.device),
         "device_name": _device_name(world),

@@ -1,0 +1,194 @@
+"""How fast two hosts train a network of 60.8 M parameters over a slow link, by kind of exchange.
+
+    sudo python -m benchmarks.reduce --link 1Gbit --kinds plain,overlap --rows 4,8
+    sudo python -m benchmarks.reduce --link 100Mbit --kinds local,diloco --rows 2 --steps 64
+
+Two hosts of a practice cluster, one core and one process each. In turns, so that what else the
+machine does meets all alike: a plain loop with DistributedDataParallel and its defaults, the same
+loop on both hosts without any communication, and `paceline train` with each kind. `--rows` are the
+sequences of 32 tokens that a process has in a step: more of them mean longer compute, and the same
+gradients.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.hosts.file import Host, load_hosts
+from paceline.hosts.ssh import on_all, run_on
+from paceline.lab import cluster as practice
+from paceline.record.events import read_events
+from paceline.record.schema import RunDirectory
+
+ROOT = Path(__file__).parent.parent
+PORT = "29507"
+SETTLING_STEPS = 4
+_RECIPE = """workload: reduce_task:Sixty
+about: 60.8 M parameters on random tokens
+steps: 100
+data: ""
+batch: {per_device: 4, micro: 1}
+optimizer: {kind: adam}
+schedule: {policy: fixed, rate: 0.0001}
+evaluate: {every_steps: null, train_samples: 0}
+checkpoint: {every_steps: null}
+log: {every_steps: 8}
+"""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Of one kind of exchange."""
+
+    step_seconds: float
+    sent_bytes_per_step: float = 0.0
+    phases: str = ""
+
+
+@dataclass(frozen=True)
+class Lab:
+    directory: Path
+    hosts_file: Path
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        return load_hosts(self.hosts_file).hosts
+
+    @property
+    def project(self) -> Path:
+        return self.directory / "shared" / "project"
+
+
+@contextmanager
+def two_hosts(link: str, directory: Path) -> Iterator[Lab]:
+    hosts_file = practice.up(2, link, directory, lambda _text: None)
+    try:
+        lab = Lab(directory, hosts_file)
+        lab.project.mkdir()
+        source = (ROOT / "benchmarks" / "reduce_task.py").read_text(encoding="utf-8")
+        (lab.project / "reduce_task.py").write_text(source, encoding="utf-8")
+        (lab.project / "sixty.yaml").write_text(_RECIPE, encoding="utf-8")
+        yield lab
+    finally:
+        practice.down(directory, lambda _text: None, keeps_runs=False)
+
+
+def plain_loop(lab: Lab, rows: int, num_steps: int, alone: bool = False) -> Timing:
+    """On both hosts at once, talking to each other unless `alone`."""
+
+    def work(host: Host) -> list[float]:
+        world = {"RANK": lab.hosts.index(host), "WORLD_SIZE": 1 if alone else len(lab.hosts)}
+        place = {"MASTER_ADDR": lab.hosts[0].address, "MASTER_PORT": PORT}
+        settings = {**world, **place, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": 1}
+        variables = [f"{name}={value}" for name, value in settings.items()]
+        options = ["--rows", str(rows), "--steps", str(num_steps)]
+        command = [sys.executable, "-m", "benchmarks.plain_ddp", *options]
+        words = ["env", "-C", str(ROOT), *variables, f"PYTHONPATH={ROOT}", *command]
+        answer = run_on(host, words, timeout_seconds=1200)
+        if answer.code != 0:
+            raise SystemExit(answer.stderr)
+        seconds: list[float] = json.loads(answer.stdout.splitlines()[-1])
+        return seconds
+
+    return Timing(max(statistics.median(seconds) for seconds in on_all(lab.hosts, work)))
+
+
+def trained(lab: Lab, kind: str, rows: int, num_steps: int, settings: Sequence[str]) -> Timing:
+    run = lab.project / "runs" / f"{kind}-{rows}-{len(list(lab.project.glob('runs/*')))}"
+    words = [f"reduce={kind}", f"steps={num_steps}", f"batch.per_device={rows}"]
+    words += [f"batch.micro={rows}", *settings]
+    command = [sys.executable, "-m", "paceline.cli", "train", "sixty.yaml", *words]
+    command += ["--hosts", str(lab.hosts_file), "--run", str(run)]
+    done = subprocess.run(
+        command,
+        cwd=lab.project,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{lab.project}", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SystemExit(done.stdout + done.stderr)
+    return timing_of(run)
+
+
+def timing_of(run: Path) -> Timing:
+    """From the steps after the first few, the slower rank's; whole lines, so that an exchange that
+    comes once in many steps has its share."""
+    ranks = [_seconds_of(run, rank) for rank in range(2)]
+    events = read_events(RunDirectory(run).rank_events(0))
+    lines = [event for event in events if event["kind"] == "steps"]
+    num_steps = sum(line["num_steps"] for line in lines)
+    return Timing(max(ranks), sum(line["reduced_bytes"] for line in lines) / num_steps)
+
+
+def _seconds_of(run: Path, rank: int) -> float:
+    events = read_events(RunDirectory(run).rank_events(rank))
+    lines = [e for e in events if e["kind"] == "steps" and e["step"] > 2 * SETTLING_STEPS]
+    seconds: list[float] = [second for line in lines for second in line["step_seconds"]]
+    return statistics.mean(seconds)
+
+
+def compare(lab: Lab, asked: argparse.Namespace, rows: int) -> None:
+    found: dict[str, list[Timing]] = {}
+    for _ in range(asked.rounds):
+        if not asked.only_ours:
+            steps = min(asked.steps, asked.plain_steps)
+            found.setdefault("no exchange", []).append(plain_loop(lab, rows, steps, alone=True))
+            found.setdefault("DDP, plain loop", []).append(plain_loop(lab, rows, steps))
+        for kind in asked.kinds.split(","):
+            found.setdefault(kind, []).append(trained(lab, kind, rows, asked.steps, asked.settings))
+    print(f"\n{asked.link}, {rows} rows of 32 tokens a process, {asked.rounds} rounds")
+    print(f"{'':18} {'s/step':>8} {'x DDP':>7} {'% of no exchange':>17} {'MB/step':>9}   rounds")
+    peers = found.get("DDP, plain loop"), found.get("no exchange")
+    for name, timings in found.items():
+        print(_row(name, timings, *peers), flush=True)
+
+
+def _row(
+    name: str,
+    timings: Sequence[Timing],
+    ddp: Sequence[Timing] | None,
+    free: Sequence[Timing] | None,
+) -> str:
+    seconds = [timing.step_seconds for timing in timings]
+    gain = share = float("nan")
+    if ddp and free:
+        gain = statistics.median(d.step_seconds / s for d, s in zip(ddp, seconds, strict=True))
+        share = statistics.median(f.step_seconds / s for f, s in zip(free, seconds, strict=True))
+    sent = timings[0].sent_bytes_per_step / 1e6
+    shown = ", ".join(f"{second:.2f}" for second in seconds)
+    return (
+        f"{name:18} {statistics.median(seconds):8.2f} {gain:7.2f} {100 * share:17.0f} "
+        f"{sent:9.2f}   {shown}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--link", default="1Gbit")
+    parser.add_argument("--kinds", default="plain,overlap")
+    parser.add_argument("--rows", default="4", help="per process, several with commas")
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--plain-steps", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--only-ours", action="store_true", help="without the plain loop")
+    parser.add_argument("--dir", type=Path, default=Path(f"/tmp/paceline-reduce-{os.getpid()}"))  # noqa: S108
+    parser.add_argument("settings", nargs="*", help="of all kinds, e.g. reduce.every=32")
+    asked = parser.parse_args()
+    with two_hosts(asked.link, asked.dir) as lab:
+        for rows in map(int, asked.rows.split(",")):
+            compare(lab, asked, rows)
+
+
+if __name__ == "__main__":
+    main()

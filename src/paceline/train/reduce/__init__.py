@@ -1,0 +1,55 @@
+"""How the processes of a world come to the same weights: `reduce` in the recipe.
+
+`exchange.py` says what the loop asks of every kind. `gradients.py`: the gradients of every step,
+with DDP; `overlap.py`: the same, in the order of need. `powersgd.py` and `topk.py` send a part of
+them, with `feedback.py`. `outer.py`: steps that processes make alone, and the exchange of what came
+of them. `own_state.py`: what then differs between processes, in checkpoints. `watch.py` counts what
+is sent and what of it was waited for.
+"""
+
+import torch
+from torch import nn
+
+from paceline.settings import Recipe, ReduceSettings
+from paceline.train.reduce.exchange import Exchange, Tensors
+from paceline.train.reduce.gradients import SENDERS, GradientExchange
+from paceline.train.reduce.outer import OuterExchange, OuterPlan
+from paceline.train.reduce.overlap import OverlapExchange
+from paceline.train.reduce.powersgd import PowerSgdExchange
+from paceline.train.reduce.topk import TopKExchange
+from paceline.world import World
+
+_OVERLAP_BUCKET_MB = 4
+
+__all__ = ["Exchange", "Tensors", "build_exchange"]
+
+
+def build_exchange(recipe: Recipe, network: nn.Module, world: World) -> Exchange:
+    """One process alone exchanges nothing, whatever the recipe says."""
+    settings = recipe.reduce
+    if world.size == 1:
+        return Exchange(network, world)
+    if settings.kind in SENDERS:
+        return GradientExchange(network, world, settings, SENDERS[settings.kind])
+    if settings.kind == "overlap":
+        bucket_mb = settings.bucket_mb or _OVERLAP_BUCKET_MB
+        return OverlapExchange(network, world, int(bucket_mb * 2**20))
+    if settings.kind == "powersgd":
+        return PowerSgdExchange(network, world, settings.rank, recipe.seed)
+    if settings.kind == "topk":
+        return TopKExchange(network, world, settings.share)
+    return OuterExchange(network, world, outer_plan(settings))
+
+
+def outer_plan(settings: ReduceSettings) -> OuterPlan:
+    every = settings.every or 1
+    if settings.kind == "local":
+        return OuterPlan(every)
+    return OuterPlan(
+        every,
+        settings.parts,
+        settings.delay or 0,
+        settings.outer_rate,
+        settings.outer_momentum,
+        torch.bfloat16,
+    )
