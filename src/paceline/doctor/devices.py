@@ -13,7 +13,7 @@ from paceline.tasks.memory import Memory
 from paceline.units import format_bytes
 
 _INSTALL = "install a torch that is built for CUDA there: paceline hosts push"
-_DRIVER = "update NVIDIA's driver there, or install an older torch (docs/gpus.md)"
+_DRIVER = "update NVIDIA's driver there, or let `paceline hosts push` install a torch that fits it"
 _COMFORTABLE = 0.9
 """Of a device's memory: the allocator's gaps, and the estimate's error."""
 
