@@ -192,7 +192,9 @@ class InputSettings(Section):
     )
 
 
-ReduceKind = Literal["plain", "overlap", "fp16", "bf16", "powersgd", "topk", "local", "diloco"]
+ReduceKind = Literal[
+    "auto", "plain", "overlap", "fp16", "bf16", "powersgd", "topk", "local", "diloco"
+]
 _USUAL_EVERY = {"local": 8, "diloco": 32}
 
 
@@ -204,8 +206,12 @@ class ReduceSettings(Section):
         "in 16 bits on the wire, so with fewer digits; powersgd: matrices as two thin ones; topk: "
         "the largest only (both remember what they did not send); local: each process makes its "
         "steps alone, and weights are averaged now and then; diloco: like local, with momentum in "
-        "what is averaged, and in parts that are sent while training goes on",
+        "what is averaged, and in parts that are sent while training goes on; auto: times plain "
+        "and overlap before the first step and keeps the faster",
         fixed=True,
+    )
+    may_change_result: bool = setting(
+        False, "auto: also time kinds that change what is learned, and keep the fastest of all"
     )
     accumulate: int = setting(
         1,

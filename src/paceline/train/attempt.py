@@ -8,6 +8,7 @@ away; input threads start last, because they read from the restored position on.
 from collections.abc import Callable
 from typing import Any
 
+from paceline.config import dump
 from paceline.errors import UserError
 from paceline.lifetime import process_started
 from paceline.order import WorkerOrder
@@ -32,6 +33,7 @@ from paceline.train.precision import agree_on_arithmetic, number_type
 from paceline.train.save import build_saver, restore
 from paceline.train.state import build_state
 from paceline.train.step import Stepper, plan_step
+from paceline.train.trial import Trial, settle_exchange
 from paceline.world import World
 
 
@@ -46,6 +48,9 @@ class Attempt:
         self.recorder = Recorder(run, recipe.log, world, task.unit, scales)
         network = build_network(task)
         self.kernels = kernels.agree(network, world)
+        trial = Trial(recipe, task, network, world, self.arithmetic)
+        self.is_left_to_us = recipe.reduce.kind == "auto"
+        self.recipe = recipe = settle_exchange(trial, run, self.recorder.note)
         self.state = build_state(recipe, network, world, self.arithmetic)
         self.saver = build_saver(run, recipe.checkpoint, self.recorder.note, self.state)
         self.stepper = Stepper(
@@ -81,6 +86,8 @@ class Attempt:
                 "name the old data with data=DIR, or another --run to begin anew",
             )
         progress.data_fingerprint = fingerprint
+        if self.is_left_to_us:
+            progress.exchange = dump(self.recipe.reduce)
         if progress.step == 0:
             text = finetune.begin(self.task, self.state.network, self.world)
             if text:
@@ -172,7 +179,15 @@ class Attempt:
             "gradient_bytes": sum(p.numel() * p.element_size() for p in parameters),
             "steps_wanted": self.recipe.steps,
             "micro_batches_per_step": self.task.micro_batches_per_step(self.world.size),
+            **self._describe_exchange(),
         }
+
+    def _describe_exchange(self) -> dict[str, Any]:
+        settings = self.recipe.reduce
+        if self.world.size == 1:
+            return {}
+        every = {"exchanged_every": settings.every} if settings.every else {}
+        return {"reduce": settings.kind, **every}
 
     def _describe_data(self) -> dict[str, Any]:
         facts = self.task.data_facts()

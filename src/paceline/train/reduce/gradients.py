@@ -13,7 +13,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.settings import ReduceSettings
-from paceline.train.reduce.exchange import Exchange
+from paceline.train.reduce.exchange import Exchange, send_first_weights
 from paceline.world import World
 
 Sent = torch.futures.Future[torch.Tensor]
@@ -45,12 +45,16 @@ class GradientExchange(Exchange):
     ) -> None:
         super().__init__(network, world)
         self.sender = sender
-        self._model = world.wrap(network, **bucket_options(settings))
+        # Weights are sent when a run begins or goes on, and that is enough.
+        self._model = world.wrap(network, init_sync=False, **bucket_options(settings))
         self._model.register_comm_hook(self, _send_bucket)
 
     @property
     def model(self) -> nn.Module:
         return self._model
+
+    def begin(self) -> None:
+        send_first_weights(self.network, self.world)
 
     def micro_batch(self, is_last: bool) -> AbstractContextManager[Any]:
         kept_at_home: AbstractContextManager[Any] = self._model.no_sync()
