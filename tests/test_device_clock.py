@@ -23,7 +23,7 @@ from paceline.settings import LogSettings
 from paceline.task_finder import find_task
 from paceline.tasks.contract import Task
 from paceline.train.attempt import Attempt
-from paceline.train.input import Input
+from paceline.train.input import Input, coming_steps
 from paceline.train.measure.device_clock import (
     DeviceMarks,
     DeviceStep,
@@ -259,7 +259,7 @@ def judged(settled_input_seconds: float, monkeypatch: pytest.MonkeyPatch) -> lis
     world, settled = World(0, 1, CUDA), SettledPhases()
     task = cast(Task, SlowReading(asked_workers=0))
     source = Input(task, world, settled, lambda kind, **f: notes.append({"kind": kind, **f}))
-    source.start(Progress(), 100)
+    source.start(coming_steps(task, Progress(), 100, world))
     for step in range(1, 101):
         plan = plan_step(task, step - 1, world)
         if step % 10 == 0:

@@ -31,7 +31,7 @@ from paceline.tasks.imagenet.task import Imagenet
 from paceline.tasks.scoring import ScoreBatches
 from paceline.tasks.stream import samples_of
 from paceline.train.finetune import begin_with
-from paceline.train.input import Input
+from paceline.train.input import Input, coming_steps
 from paceline.train.state import Progress
 from paceline.train.step import plan_step
 from paceline.world import World
@@ -179,7 +179,7 @@ def test_any_number_of_threads_gives_the_pixels_of_a_plain_loop(
     world = World(1, 2, CPU)
     source = Input(workload, world, PhaseClock(), lambda *_a, **_k: None)
     progress = Progress(step=1, position=4)
-    source.start(progress, 4)
+    source.start(coming_steps(workload, progress, 4, world))
     assert source.num_workers == num_workers
     position = progress.position
     for _ in range(3):

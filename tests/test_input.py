@@ -12,7 +12,7 @@ from paceline.machine.cores import cores_of_process, memory_of_process, num_core
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE, INPUT
 from paceline.tasks.contract import Task
-from paceline.train.input import Input, Window, limits_for, wanted_workers
+from paceline.train.input import Input, Window, coming_steps, limits_for, wanted_workers
 from paceline.train.state import Progress
 from paceline.train.step import plan_step
 from paceline.world import World
@@ -202,7 +202,7 @@ def run_loop(workload: SlowReading, num_steps: int) -> list[dict[str, Any]]:
     source = Input(
         cast(Task, workload), world, clock, lambda kind, **f: notes.append({"kind": kind, **f})
     )
-    source.start(Progress(), num_steps)
+    source.start(coming_steps(cast(Task, workload), Progress(), num_steps, world))
     for step in range(num_steps):
         plan = plan_step(cast(Task, workload), step, world)
         with clock.phase(INPUT):

@@ -154,9 +154,24 @@ def test_vertex_counts_its_pools_one_after_the_other() -> None:
     assert first is not None and first.rank == 0
 
 
-def test_a_parameter_server_is_told_that_there_is_nothing_for_it_to_do() -> None:
-    with pytest.raises(UserError, match="'workerpool2' to Vertex AI"):
-        find_node(cluster_spec("workerpool2", 0, workerpool2=["10.0.0.4:2222"]))
+def test_parameter_servers_of_vertex_are_its_third_pool() -> None:
+    node = find_node(cluster_spec("workerpool2", 0, workerpool2=["10.0.0.4:2222"]))
+    assert node is not None
+    assert (node.rank, node.count) == (3, 4)
+    assert node.roles == ("chief", "worker", "worker", "server")
+
+
+def test_without_parameter_servers_all_hosts_are_alike() -> None:
+    node = find_node(VERTEX)
+    assert node is not None
+    assert node.roles == ()
+
+
+def test_a_role_that_there_is_not_is_refused() -> None:
+    with pytest.raises(UserError, match="'workerpool3' to Vertex AI, which is no role here"):
+        find_node(cluster_spec("workerpool3", 0, workerpool3=["10.0.0.4:2222"]))
+    with pytest.raises(UserError, match="'workerpool1' number 7, which its cluster does not name"):
+        find_node(cluster_spec("workerpool1", 7))
 
 
 @pytest.mark.parametrize("leader", ["chief", "master"])
@@ -165,7 +180,16 @@ def test_tf_config_leads_with_its_chief(leader: str) -> None:
     text = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})
     node = find_node({"TF_CONFIG": text})
     assert node is not None
-    assert (node.rank, node.count, node.address, node.port) == (1, 3, "a", 1)
+    assert (node.rank, node.count, node.address, node.port) == (1, 4, "a", 1)
+    assert node.roles == ("chief", "worker", "worker", "server")
+
+
+def test_without_a_chief_in_tf_config_the_first_worker_is_it() -> None:
+    cluster = {"worker": ["b:2", "c:3"], "ps": ["d:4"]}
+    text = json.dumps({"cluster": cluster, "task": {"type": "ps", "index": "0"}})
+    node = find_node({"TF_CONFIG": text})
+    assert node is not None
+    assert (node.rank, node.address, node.roles) == (2, "b", ("chief", "worker", "server"))
 
 
 def test_a_single_host_trains_as_if_no_engine_had_started_it() -> None:

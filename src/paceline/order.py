@@ -46,6 +46,16 @@ class WorkerOrder:
     """This host's name in the hosts file."""
     hosts: tuple[HostPrice, ...] = ()
     """All hosts of the world, for the run's records."""
+    roles: tuple[str, ...] = ()
+    """With parameter servers: of every process, by rank."""
+    replaceable: tuple[int, ...] = ()
+    """Ranks that are started again when they are lost, while the others go on."""
+    hang_seconds: float = 0.0
+    """How long one of these may give no sign of life."""
+    token: str | None = None
+    """With parameter servers: what a process of this run says to be let in by another."""
+    token_file: str | None = None
+    """Where to read it from, when the chief is there: in a world that somebody else has started."""
 
     def to_environment(self) -> dict[str, str]:
         """What a launcher adds to the environment of a worker that it starts."""
@@ -80,7 +90,8 @@ class WorkerOrder:
             hosts = tuple(HostPrice(**host) for host in document["hosts"])
         except TypeError as error:
             raise _unreadable(f"names its hosts in another way ({error})") from error
-        return cls(**{**document, "hosts": hosts})
+        lists = {name: tuple(document[name]) for name in ("roles", "replaceable")}
+        return cls(**{**document, "hosts": hosts, **lists})
 
 
 def _unreadable(why: str) -> UserError:

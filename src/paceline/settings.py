@@ -4,7 +4,7 @@ Values only. Reading and checking YAML is `config.py`, finding a recipe is `reci
 adds is its own `settings.py`; what the values do is the business of training.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -108,6 +108,71 @@ class OptimizerSettings(Section):
         lt=1,
         fixed=True,
     )
+
+
+class StrategySettings(Section):
+    kind: Literal["all-reduce", "parameter-server"] = setting(
+        "all-reduce",
+        "who adds up gradients and updates weights: the processes among themselves, or servers "
+        "(docs/strategies.md)",
+        fixed=True,
+    )
+    mode: Literal["sync", "async", "bounded"] = setting(
+        "sync",
+        "parameter-server: sync waits for all workers in every step, async for none; bounded is "
+        "async with a limit on staleness",
+        fixed=True,
+        validate_default=True,
+    )
+    backup: int = setting(
+        0,
+        "sync: the slowest so many workers of a step are not waited for; what they computed is "
+        "done again later",
+        ge=0,
+        validate_default=True,
+    )
+    staleness: int | None = setting(
+        None,
+        "bounded: most updates between the weights that a gradient was computed with and its own; "
+        "null is twice the number of other workers",
+        ge=0,
+        validate_default=True,
+    )
+    overlap: bool = setting(
+        True,
+        "async, bounded: fetch the next weights while the gradient is computed; they are one "
+        "update of the worker older then",
+    )
+    chief_trains: bool = setting(
+        True, "parameter-server: the chief computes gradients too; false only decides and evaluates"
+    )
+
+    @field_validator("mode", "backup", "staleness")
+    @classmethod
+    def _fits_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
+        name, told = info.field_name, info.data
+        if name == "mode" and value != "sync" and told.get("kind") == "all-reduce":
+            config.refuse_together(
+                f"mode={value} is one of strategy=parameter-server; all-reduce is always in step",
+                "kind",
+                "mode",
+            )
+        if name == "backup" and value and told.get("mode", "sync") != "sync":
+            config.refuse_together(
+                "backup workers are for mode=sync; other modes wait for nobody", "mode", "backup"
+            )
+        if name == "staleness" and value is not None and told.get("mode") != "bounded":
+            config.refuse_together("a limit on staleness is for mode=bounded", "mode", "staleness")
+        return value
+
+    @property
+    def has_servers(self) -> bool:
+        return self.kind == "parameter-server"
+
+    @property
+    def survives_lost_workers(self) -> bool:
+        """Whether the others go on when a worker is gone."""
+        return self.has_servers and (self.mode != "sync" or self.backup > 0)
 
 
 class EvaluateSettings(Section):
@@ -325,6 +390,9 @@ class Recipe(Section):
     guard: GuardSettings = setting(GuardSettings(), "when a run stops itself")
     target: TargetSettings = setting(TargetSettings(), "what others reached with it")
     hosts: HostsSettings = setting(HostsSettings(), "training on many hosts")
+    strategy: StrategySettings = setting(
+        StrategySettings(), "how processes share the work of a step"
+    )
 
     def whole_batch(self, world_size: int) -> int:
         """Samples of one optimizer step over the whole world."""

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from paceline.launch.batch.engines import Node
     from paceline.launch.batch.place import Place
     from paceline.launch.claim import Job
+    from paceline.launch.starter import AgentStarter
     from paceline.machine.devices import Processes
     from paceline.settings import Recipe
+    from paceline.strategies.roles import Roles
 
 
 def add_train(verbs: Verbs) -> None:
@@ -28,6 +30,11 @@ def add_train(verbs: Verbs) -> None:
     train.add_argument("--run", type=Path, help="run directory (default: runs/RECIPE)")
     train.add_argument(
         "--procs", type=count, help="processes per host (default: one per GPU; one on a CPU)"
+    )
+    train.add_argument(
+        "--roles",
+        metavar="chief=1,worker=3,server=2",
+        help="who is who, with strategy=parameter-server (default: a chief, a worker, a server)",
     )
     train.add_argument(
         "--hosts", type=Path, metavar="FILE", help="train on the hosts of this file, over ssh"
@@ -76,9 +83,12 @@ def _train_on_node(arguments: argparse.Namespace, node: "Node") -> int:
     """One host of several, where the engine has started this process alone."""
     from paceline.launch.batch.node import start_all
 
+    _take_roles_of(node, arguments)
     job = _job(arguments, lambda recipe: node.count * _procs_on(arguments, node, recipe))
     if job is None:
         return 0
+    if node.roles:
+        return _train_in_place(arguments, node.place(0, 1), node.roles)
     num_procs = _procs_on(arguments, node, job.recipe)
     if node.rank == 0:
         say(
@@ -88,6 +98,15 @@ def _train_on_node(arguments: argparse.Namespace, node: "Node") -> int:
     if num_procs == 1:
         return _train_in_place(arguments, node.place(0, 1))
     return start_all(node, num_procs, sys.argv[1:])
+
+
+def _take_roles_of(node: "Node", arguments: argparse.Namespace) -> None:
+    """Who describes parameter servers wants them."""
+    if not node.roles or any(word.startswith("strategy") for word in arguments.settings):
+        return
+    arguments.settings.append("strategy=parameter-server")
+    if node.rank == 0:
+        say(f"{node.source} names parameter servers: strategy=parameter-server")
 
 
 def _procs_on(arguments: argparse.Namespace, node: "Node", recipe: "Recipe") -> int:
@@ -112,13 +131,36 @@ def _train_here(arguments: argparse.Namespace) -> int:
         job = _job(arguments, lambda recipe: _choose_processes(arguments, recipe).count)
         if job is None:
             return 0
-        chosen = _choose_processes(arguments, job.recipe)
         _check_data(job)
+        if job.recipe.strategy.has_servers:
+            return _train_in_roles(arguments, job, starter)
+        chosen = _choose_processes(arguments, job.recipe)
         if chosen.count != likely or (likely > 1 and not arguments.procs):
             say(f"processes: {chosen.count} ({chosen.why})")
         exact = exact_environment(job.recipe.deterministic)
         starter.settle(speed_environment(chosen.count) | exact)
         return local.train(replace(job, num_procs=chosen.count), starter, say)
+
+
+def _train_in_roles(arguments: argparse.Namespace, job: "Job", starter: "AgentStarter") -> int:
+    from paceline.launch import local
+    from paceline.machine.tuning import exact_environment, speed_environment
+
+    roles = _roles_here(arguments, job.recipe)
+    say(f"roles: {roles.in_words()}")
+    exact = exact_environment(job.recipe.deterministic)
+    starter.settle(speed_environment(len(roles.trainers)) | exact)
+    return local.train(replace(job, num_procs=roles.size, roles=roles), starter, say)
+
+
+def _roles_here(arguments: argparse.Namespace, recipe: "Recipe") -> "Roles":
+    """As asked for; else a server, and on a processor two who train, on devices one for each."""
+    from paceline.strategies.roles import default_members, make_roles, parse_roles
+
+    if arguments.roles:
+        return make_roles(recipe, parse_roles(arguments.roles))
+    num_trainers = arguments.procs or max(2, _choose_processes(arguments, recipe).count)
+    return make_roles(recipe, default_members(num_trainers, recipe.strategy.chief_trains))
 
 
 def _choose_processes(arguments: argparse.Namespace, recipe: "Recipe") -> "Processes":
@@ -130,14 +172,42 @@ def _choose_processes(arguments: argparse.Namespace, recipe: "Recipe") -> "Proce
     )
 
 
-def _train_in_place(arguments: argparse.Namespace, place: "Place") -> int:
+def _train_in_place(
+    arguments: argparse.Namespace, place: "Place", members: tuple[str, ...] = ()
+) -> int:
     from paceline.launch.batch.member import train_in_place
 
     job = _job(arguments, lambda _: place.size)
     if job is None:
         return 0
-    _check_data(job)
-    return train_in_place(job, place, say)
+    roles = _roles_in_place(arguments, job.recipe, place, members)
+    if roles is None or roles.by_rank[place.rank] != "server":
+        _check_data(job)
+    return train_in_place(replace(job, roles=roles), place, say)
+
+
+def _roles_in_place(
+    arguments: argparse.Namespace, recipe: "Recipe", place: "Place", members: tuple[str, ...]
+) -> "Roles | None":
+    """Of processes that somebody else has started, who may have said which is which."""
+    from paceline.errors import UserError
+    from paceline.strategies.roles import default_members, make_roles, parse_roles
+
+    if not recipe.strategy.has_servers:
+        if members:
+            raise UserError(
+                f"{place.source} names parameter servers, and this recipe's strategy is all-reduce",
+                "leave strategy=all-reduce out, or ask for workers alone",
+            )
+        return None
+    asked = parse_roles(arguments.roles) if arguments.roles else ()
+    given = members or asked or default_members(place.size - 1, recipe.strategy.chief_trains)
+    if len(given) != place.size:
+        raise UserError(
+            f"{place.source} has started {place.size} processes, and the roles name {len(given)}",
+            "start as many processes as there are roles",
+        )
+    return make_roles(recipe, given)
 
 
 def _train_on_hosts(arguments: argparse.Namespace) -> int:
@@ -149,7 +219,7 @@ def _train_on_hosts(arguments: argparse.Namespace) -> int:
     if job is None:
         return 0
     job = replace(job, num_procs=arguments.procs or 0)
-    return run_on_hosts(Training(job), load_hosts(arguments.hosts), say)
+    return run_on_hosts(Training(job, arguments.roles), load_hosts(arguments.hosts), say)
 
 
 def _train_detached(arguments: argparse.Namespace) -> int:
@@ -180,8 +250,19 @@ def _job(arguments: argparse.Namespace, world_size: "WorldSize") -> "Job | None"
     settings = understand(arguments.recipe, arguments.settings, world_size, say)
     loaded = recipe.load(arguments.recipe, settings)
     command = shlex.join(["paceline", *sys.argv[1:]])
+    _refuse_roles(arguments, loaded)
     job = Job(loaded, RunDirectory(_run_path(arguments)), 0, command)
     return None if is_finished(job, say) else job
+
+
+def _refuse_roles(arguments: argparse.Namespace, recipe: "Recipe") -> None:
+    from paceline.errors import UserError
+
+    if arguments.roles and not recipe.strategy.has_servers:
+        raise UserError(
+            "--roles are those of parameter servers, and this recipe's strategy is all-reduce",
+            "add strategy=parameter-server, or leave --roles out",
+        )
 
 
 def _check_data(job: "Job") -> None:

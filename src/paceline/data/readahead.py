@@ -66,7 +66,8 @@ class Busy:
 
 @dataclass
 class ReadAhead:
-    """Batches by index, in the order of `indices`; at most `num_ahead` are in memory at once."""
+    """Batches by index, in the order of `indices`, which may know of more later on; at most
+    `num_ahead` are in memory at once."""
 
     begin: Callable[[int], Filling]
     indices: Iterator[int]
@@ -99,6 +100,7 @@ class ReadAhead:
 
     def take(self) -> tuple[int, Any]:
         """The next batch and its index; waits until it is filled."""
+        self._begin_more()  # more may have become known since
         if not self._entries:
             raise IndexError("no batch is left")
         entry = self._entries[0]

@@ -17,6 +17,7 @@ from paceline.config import Document, Section, setting
 from paceline.errors import UserError
 from paceline.files import expand_home
 from paceline.hosts.container import Container, ContainerSettings, words_inside
+from paceline.strategies.roles import CHIEF, parse_roles
 
 DEFAULT_FILE = Path("hosts.yaml")
 
@@ -46,6 +47,8 @@ class Host:
     price_per_hour: float | None = None
     known_hosts: Path | None = None
     ssh_options: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    """Of its processes, with parameter servers; none leaves it to Paceline."""
     container: Container | None = None
     """Where set, Python is the one inside of it."""
 
@@ -103,11 +106,25 @@ class HostSettings(LoginSettings):
     name: str | None = setting(None, "what the host is called in tables and logs")
     address: str = setting(..., "name or address to reach it from here")
     private_address: str | None = setting(None, "address the hosts use among themselves")
+    roles: str | None = setting(
+        None, "with parameter servers, its processes: chief, worker=2, chief+server, ..."
+    )
 
     @field_validator("name")
     @classmethod
     def _is_name(cls, name: str | None) -> str | None:
         return _matching(_NAME, name, "use letters, digits, '.', '_' and '-' only")
+
+    @field_validator("roles")
+    @classmethod
+    def _are_roles(cls, roles: str | None) -> str | None:
+        try:
+            found = parse_roles(roles or "")
+        except UserError as error:
+            raise ValueError(error.what) from error
+        if roles is not None and not found:
+            raise ValueError("it names no process; leave it out where Paceline may decide")
+        return roles
 
     @field_validator("address", "private_address")
     @classmethod
@@ -224,6 +241,9 @@ def _mistakes_between(entries: list[HostSettings], least: int | None) -> Iterato
         yield "no hosts are listed under 'hosts:'"
     elif least is not None and least > len(entries):
         yield f"min is {least}, but there are only {len(entries)} hosts"
+    chiefs = [_name(e) for e in entries if any(CHIEF in m for m in parse_roles(e.roles or ""))]
+    if len(chiefs) > 1:
+        yield f"a run has 1 chief, and {' and '.join(chiefs)} are to be it"
     for what, values in (
         ("are called", [_name(entry) for entry in entries]),
         ("have the private address", [entry.private_address or entry.address for entry in entries]),
@@ -252,6 +272,7 @@ def _host(entry: HostSettings, folder: Path) -> Host:
         price_per_hour=entry.price_per_hour,
         known_hosts=folder / expand_home(entry.known_hosts) if entry.known_hosts else None,
         ssh_options=tuple(entry.ssh_options or ()),
+        roles=parse_roles(entry.roles or ""),
         container=Container.of(entry.container) if entry.container else None,
     )
 

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from paceline.errors import EXIT_USER_ERROR
-from paceline.launch.failures import echo_level
+from paceline.launch.failures import echo_level, message_of
 from paceline.launch.remote.joining import STARTING, WAITING, write_stage
 from paceline.launch.script.remote.workers import ScriptWorker, prepare_scripts
 from paceline.launch.workers import Worker, prepare_workers
 from paceline.lifetime import die_with_parent
 from paceline.machine.signals import survive
 from paceline.order import WorkerOrder
+from paceline.strategies.roles import Roles
 from paceline.terminal import outlive_terminal
 
 MODULE = "paceline.launch.agent"
@@ -82,6 +83,7 @@ def run_agent(this: AgentOrder, process_name: str) -> NoReturn:
         os.chdir(this.directory)
     workers = _prepare(this, process_name)  # before any thread
     from paceline.launch.elastic import Part, run_workers  # noqa: PLC0415  (torch)
+    from paceline.launch.tending import tend_workers  # noqa: PLC0415
 
     logging.disable(logging.CRITICAL)  # explain() says once what torch says many times
     folder = Path(this.log_directory)
@@ -89,7 +91,11 @@ def run_agent(this: AgentOrder, process_name: str) -> NoReturn:
     store = _serve(this)
     _note_stage(this, WAITING)
     part = Part(this.store, this.host_rank, this.num_hosts, folder, _variables(this))
-    failures = run_workers(part, workers, lambda: _note_stage(this, STARTING))
+    if this.worker_order.roles:
+        _note_stage(this, STARTING)
+        failures = tend_workers(this.run, part, workers, this.worker_order)
+    else:
+        failures = run_workers(part, workers, lambda: _note_stage(this, STARTING))
     del store
     if this.script is not None:
         _give_last_words(failures, workers)
@@ -157,7 +163,9 @@ def first_cause(failures: Iterable[Any]) -> Any:
 
 def _tell(this: AgentOrder, rank: int, failure: Any) -> None:
     if this.failure_file is None:
-        sys.stderr.write(explain(rank, failure) + "\n")
+        roles = this.worker_order.roles
+        role = Roles(roles).name_of(rank) if roles else ""
+        sys.stderr.write(explain(rank, failure, role) + "\n")
         sys.stderr.flush()
         return
     facts = {
@@ -169,26 +177,17 @@ def _tell(this: AgentOrder, rank: int, failure: Any) -> None:
     Path(this.failure_file).write_text(json.dumps(facts), encoding="utf-8")
 
 
-def explain(rank: int, failure: Any) -> str:
+def explain(rank: int, failure: Any, role: str = "") -> str:
     """The user's message as it is; for anything else which process, how, and its traceback."""
+    who = f"{role} (process {rank}, pid {failure.pid})" if role else ""
+    who = who or f"process {rank} (pid {failure.pid})"
     message = message_of(failure)
     if failure.exitcode == EXIT_USER_ERROR and message:
         return message
     if failure.exitcode < 0:
         name = signal.Signals(-failure.exitcode).name
-        return f"error: process {rank} (pid {failure.pid}) was killed by {name}"
-    return f"error: process {rank} (pid {failure.pid}) failed\n{message}"
-
-
-def message_of(failure: Any) -> str:
-    """What the worker recorded: a user's message without its type, else the traceback."""
-    data = failure.error_file_data
-    recorded = data.get("message") if isinstance(data, dict) else None
-    if not isinstance(recorded, dict):
-        return str(failure.message)
-    if failure.exitcode == EXIT_USER_ERROR:
-        return str(recorded["message"]).partition(": ")[2]
-    return str(recorded.get("extraInfo", {}).get("py_callstack", recorded["message"]))
+        return f"error: {who} was killed by {name}"
+    return f"error: {who} failed\n{message}"
 
 
 if __name__ == "__main__":

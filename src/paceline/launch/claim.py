@@ -29,6 +29,7 @@ from paceline.record.events import read_events
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import prepare_directory, write_file
 from paceline.settings import Recipe
+from paceline.strategies.roles import Roles
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Job:
     """Per host; 0, on many hosts, is as many as each has devices."""
     command: str
     """What the user typed; repeated when saying how to go on."""
+    roles: Roles | None = None
+    """With parameter servers: who is who."""
 
 
 @contextmanager

@@ -51,6 +51,8 @@ class Failure:
     message: str
     memory_kills: int = 0
     state: RankState | None = None
+    role: str = ""
+    """Of the process, where it has one: 'server 0'."""
 
     @property
     def is_mistake(self) -> bool:
@@ -67,7 +69,8 @@ class Failure:
 
     @property
     def text(self) -> str:
-        who = f"rank {self.rank} on {self.host}" if self.rank is not None else self.host
+        name = f"{self.role} (rank {self.rank})" if self.role else f"rank {self.rank}"
+        who = f"{name} on {self.host}" if self.rank is not None else self.host
         where = f" in {self.state.phase} at step {self.state.step:,}" if self.state else ""
         if self.exit_code < 0:
             name = signal.Signals(-self.exit_code).name
@@ -128,3 +131,14 @@ def root_cause(failures: Sequence[Failure]) -> Failure:
         return (not failure.is_mistake, echo, failure.exit_code >= 0)
 
     return min(failures, key=order)
+
+
+def message_of(failure: Any) -> str:
+    """What the worker recorded: a user's message without its type, else the traceback."""
+    data = failure.error_file_data
+    recorded = data.get("message") if isinstance(data, dict) else None
+    if not isinstance(recorded, dict):
+        return str(failure.message)
+    if failure.exitcode == EXIT_USER_ERROR:
+        return str(recorded["message"]).partition(": ")[2]
+    return str(recorded.get("extraInfo", {}).get("py_callstack", recorded["message"]))

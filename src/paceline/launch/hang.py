@@ -1,7 +1,7 @@
 """Who hangs: judged from what the processes of a world tell. Pure functions of plain data."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.record.schema import (
@@ -19,10 +19,10 @@ from paceline.units import format_seconds
 _PATIENCE = {START_UP: 20.0, UNEXPLAINED: 20.0, EVALUATE: 20.0, CHECKPOINT: 20.0}
 """How many times longer than a step's phases these may go without a sign of progress."""
 
-_SLOW_STEPS = 10.0
+SLOW_STEPS = 10.0
 """A rank that is this many times over the slowest step so far is not merely slow."""
 
-_STARTING_SECONDS = 120.0
+STARTING_SECONDS = 120.0
 """Imports hold the interpreter for seconds on a busy machine."""
 
 _STEP_PHASES = (INPUT, COMPUTE, NETWORK, OPTIMIZER)
@@ -105,6 +105,14 @@ class HangNews:
     """Where the stacks of all processes are, if not in what they print."""
 
 
+def without_replaceable(states: Sequence[RankState], replaceable: Sequence[int]) -> list[RankState]:
+    """Where workers may be lost, they are looked after on their own host; and who waits for them
+    may wait for as long as they compute."""
+    if not replaceable:
+        return list(states)
+    return [replace(s, quiet_seconds=0.0) for s in states if s.rank not in replaceable]
+
+
 def find_hang(
     states: Sequence[RankState], hang_seconds: float, slowest_step_seconds: float
 ) -> Hang | None:
@@ -140,12 +148,12 @@ def _silence_limit(state: RankState, hang_seconds: float, has_begun: bool) -> fl
     """A process that fell silent right after its start last told of starting; but where one is in
     a step, all have started, because they rehearse a step together before."""
     starting = state.phase in (START_UP, UNEXPLAINED) and not has_begun
-    return max(hang_seconds, _STARTING_SECONDS) if starting else hang_seconds
+    return max(hang_seconds, STARTING_SECONDS) if starting else hang_seconds
 
 
 def _limit(state: RankState, hang_seconds: float, slowest_step_seconds: float) -> float:
     patience = hang_seconds * _PATIENCE.get(state.phase, 1.0)
-    return max(patience, _SLOW_STEPS * slowest_step_seconds)
+    return max(patience, SLOW_STEPS * slowest_step_seconds)
 
 
 def _places(states: Sequence[RankState]) -> str:

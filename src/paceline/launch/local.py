@@ -5,7 +5,9 @@ launcher, which asks the workers to save and stop; a second Ctrl-C ends everythi
 """
 
 import signal
+import socket
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,11 @@ from paceline.errors import Say
 from paceline.launch.agent import AgentOrder
 from paceline.launch.claim import Job, claim_run, next_attempt, note_launch
 from paceline.launch.ending import ending_in_words
-from paceline.launch.hang import RankState, find_hang
+from paceline.launch.hang import RankState, find_hang, without_replaceable
 from paceline.launch.remote.host_facts import read_pulses
 from paceline.launch.scratch import scratch_directory
 from paceline.launch.starter import AgentStarter, RunningAgent
+from paceline.launch.tending import in_roles, new_token
 from paceline.lifetime import process_started
 from paceline.machine.cores import num_cores
 from paceline.machine.signals import caught_by
@@ -39,7 +42,8 @@ _LOOKS = 2
 def train(job: Job, starter: AgentStarter, say: Say) -> int:
     """Run the job to its end and return the exit code of the command."""
     started = process_started()
-    refuse_too_many_processes(job.recipe, job.num_procs)
+    if job.roles is None:
+        refuse_too_many_processes(job.recipe, job.num_procs)
     stopper = Stopper(say)
     with claim_run(job, say), caught_by(stopper.on_signal):
         note_launch(job.run, None, [])
@@ -52,6 +56,7 @@ def train(job: Job, starter: AgentStarter, say: Say) -> int:
             num_procs=job.num_procs,
             num_cores=num_cores(),
             settings=starter.environment,
+            **({"roles": list(job.roles.by_rank)} if job.roles else {}),
         )
         order = WorkerOrder(attempt=attempt, launched_at=started)
         code = _run_agent(job, order, starter, stopper)
@@ -67,15 +72,22 @@ def _run_agent(job: Job, order: WorkerOrder, starter: AgentStarter, stopper: "St
     with scratch_directory(job.run.path) as scratch:
         pulses = scratch / "pulses"
         pulses.mkdir()
-        order = replace(order, store=str(scratch / "store"))
         if job.num_procs > 1:  # one alone waits for nobody
             order = replace(order, pulse_directory=str(pulses))
+        listener = socket.create_server(("127.0.0.1", 0), backlog=1024) if job.roles else None
+        if job.roles is None or listener is None:
+            order = replace(order, store=str(scratch / "store"))
+        else:
+            order = replace(order, store=f"tcp://127.0.0.1:{listener.getsockname()[1]}")
+            order = in_roles(order, job.roles, job.recipe, new_token())
         this = AgentOrder(
             str(job.run.path), job.num_procs, order.as_document(), str(scratch / "errors")
         )
-        agent = starter.start(this)
+        agent = starter.start(this, listener=listener.fileno() if listener else None)
+        if listener is not None:
+            listener.close()  # it is the agent's now
         stopper.follow(agent)
-        watch = HangWatch(pulses, job.recipe.guard, stopper.say)
+        watch = HangWatch(pulses, job.recipe.guard, stopper.say, order.replaceable)
         while (code := agent.wait_for(_LOOK_SECONDS)) is None:
             watch.look(time.monotonic())
         stopper.end_stragglers()
@@ -100,15 +112,21 @@ class HangWatch:
     """Says who keeps the other processes waiting. It ends nothing: what is only slow goes on, and
     what hangs is given up by torch after `guard.group_seconds`."""
 
-    def __init__(self, pulses: Path, guard: GuardSettings, say: Say) -> None:
+    def __init__(
+        self, pulses: Path, guard: GuardSettings, say: Say, replaceable: Sequence[int] = ()
+    ) -> None:
         self._pulses, self._guard, self._say = pulses, guard, say
+        self._replaceable = replaceable
         self._step, self._since, self._slowest_seconds = 0, 0.0, 0.0
         self._num_looks = 0
         self._said_at_step: int | None = None
 
     def look(self, now: float) -> None:
         told = read_pulses(self._pulses)
-        states = [RankState.of("", {**beat, "silent_seconds": age}) for beat, age in told]
+        states = without_replaceable(
+            [RankState.of("", {**beat, "silent_seconds": age}) for beat, age in told],
+            self._replaceable,
+        )
         if not states:
             return
         self._note_steps(min(state.step for state in states), now)

@@ -56,6 +56,7 @@ class Plan:
 
 def plan_from(path: Path, question: Question) -> Plan:
     facts = _facts(path, question)
+    refuse_servers(facts)
     job = job_of(facts, question.gradient_bytes)
     return plan(job if question.type_name else calibrated(job, facts), facts, question)
 
@@ -89,6 +90,14 @@ def plan(job: Job, facts: Facts, question: Question) -> Plan:
         price_per_hour=question.price_per_hour,
         notes=tuple(_notes(job, link, instance)),
     )
+
+
+def refuse_servers(facts: Facts) -> None:
+    if facts.roles is not None:
+        raise UserError(
+            f"{facts.run} was trained with parameter servers, and plans are for all-reduce",
+            "plan from a short run of the same recipe with strategy=all-reduce",
+        )
 
 
 def refuse_without_gradients(job: Job, sizes: Sequence[Size]) -> None:

@@ -28,6 +28,7 @@ PHASE_COLOURS = {
     schema.OPTIMIZER: PhaseColour("#56b4e9", "#8ccdf3", "cyan", "o"),
     schema.EVALUATE: PhaseColour("#0072b2", "#4fa8e0", "blue", "e"),
     schema.CHECKPOINT: PhaseColour("#cc79a7", "#e39cc5", "magenta", "k"),
+    schema.IDLE: PhaseColour("#bfc7b8", "#5b6456", "bright_white", "."),
     schema.RESTART: PhaseColour("#8a4b2a", "#c08a6a", "bright_red", "r"),
     schema.SHUT_DOWN: PhaseColour("#a8b0b6", "#6d767d", "bright_black", "d"),
     schema.UNEXPLAINED: PhaseColour("#d0d5da", "#4a525a", "white", "?"),

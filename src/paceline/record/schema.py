@@ -8,7 +8,8 @@ Files, all below the directory of the run:
 - `environment.json`: versions, machine and threads of the newest attempt; `schema` is the number
   below, and a run without one was written by 0.1.0.
 - `events/`: append-only lines; `rank-00000.jsonl` and on of each process, `host-NAME.jsonl` of each
-  host, `launcher.jsonl`, and `evaluations.jsonl` of `paceline evaluate`.
+  host, `server-00000.jsonl` and on of each parameter server, `launcher.jsonl`, and
+  `evaluations.jsonl` of `paceline evaluate`.
 - `checkpoints/step-0001000/`: complete or absent, see `record/checkpoints.py`; `best` links to one.
 - `launch.json`: who trains this run, and how to reach it. `.lock` is held as long as it does, and
   `.stop` asks it to save and stop. `launcher.log` is the output of a run without a terminal.
@@ -61,6 +62,18 @@ read, samplers, loaders, schedulers, names in what was saved), of which findings
 that never stepped leaves nothing but a line in `events/idle.jsonl`,
 which the launcher reads and removes.
 
+With parameter servers a chief and workers write the lines of ranks. `begin` then also has `roles`,
+those of the process, and `all_roles`, of every rank. The chief's `steps` are those of the run:
+out of step with `trainers` (the rank whose gradient made each), their `staleness` (updates between
+the weights that it was computed with and its own) and `leases` (the first micro-batch of each);
+`num_dropped` gradients of `dropped_units` came too late and were computed again. A worker's `steps`
+are its own: `step` is the run's number of the last of them. `push_seconds`, `pull_seconds`,
+`update_seconds` and `chief_seconds` split its network: sending gradients, fetching weights, waiting
+for servers to update and for the chief's word. A `warning` with `lost_rank` says that a worker is
+gone and the others go on. `server-00000.jsonl` is of a server, whatever else its process is:
+`begin` with its `rank` and `shard_bytes`, `steps` (updates) with `received_bytes` of gradients,
+`sent_bytes` of weights, `num_pushes` and `num_pulls`, `end`.
+
 Of a host: `probe`, what it did in `seconds` (processor, memory, disk, the interface, devices), with
 all counters as differences. `step` is the last step by then. Of the launcher: `launch` and `exit`.
 
@@ -87,6 +100,7 @@ NETWORK = "network"
 OPTIMIZER = "optimizer"
 EVALUATE = "evaluate"
 CHECKPOINT = "checkpoint"
+IDLE = "idle"
 RESTART = "restart"
 SHUT_DOWN = "shut-down"
 UNEXPLAINED = "unexplained"
@@ -99,6 +113,7 @@ PHASES = (
     OPTIMIZER,
     EVALUATE,
     CHECKPOINT,
+    IDLE,
     RESTART,
     SHUT_DOWN,
     UNEXPLAINED,
@@ -112,6 +127,7 @@ PHASE_MEANING = {
     OPTIMIZER: "clipping and updating the weights",
     EVALUATE: "scores while training",
     CHECKPOINT: "the loop stands still while a checkpoint is copied",
+    IDLE: "nothing to do: a server without requests, a chief that does not train",
     RESTART: "steps that were lost and had to be done again",
     SHUT_DOWN: "from the last step to the end of the process",
     UNEXPLAINED: "not measured, or not yet written when the run was killed",
@@ -184,6 +200,10 @@ FIELDS: dict[str, Type] = {
     "optimizers": "texts",
     "parallel": "text",
     "unmeasured": "texts",
+    "rank": "count",
+    "roles": "texts",
+    "all_roles": "texts",
+    "shard_bytes": "number",
     # steps
     "num_micro_batches": "count",
     "num_collectives": "count",
@@ -200,6 +220,17 @@ FIELDS: dict[str, Type] = {
     "gradient_norm": "measure",
     "loss_scale": "measure",
     "slowest_step": "slow step",
+    "trainers": "numbers",
+    "staleness": "numbers",
+    "leases": "numbers",
+    "num_dropped": "count",
+    "dropped_units": "number",
+    "push_seconds": "seconds",
+    "pull_seconds": "seconds",
+    "update_seconds": "seconds",
+    "chief_seconds": "seconds",
+    "num_pushes": "count",
+    "num_pulls": "count",
     # gradients
     "ready_bytes": "numbers",
     "ready_shares": "numbers",
@@ -210,6 +241,7 @@ FIELDS: dict[str, Type] = {
     "samples": "texts",
     "weights": "text",
     # checkpoint, warning, input
+    "lost_rank": "count",
     "num_bytes": "number",
     "wait_seconds": "seconds",
     "copy_seconds": "seconds",
@@ -369,6 +401,10 @@ class RunDirectory:
 
     def rank_events(self, rank: int) -> Path:
         return self.events / f"rank-{rank:05d}.jsonl"
+
+    def server_events(self, number: int) -> Path:
+        """Of a parameter server."""
+        return self.events / f"server-{number:05d}.jsonl"
 
     def host_events(self, host: str) -> Path:
         return self.events / f"host-{host}.jsonl"

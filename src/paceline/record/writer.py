@@ -94,6 +94,15 @@ def write_file(path: Path, text: str) -> None:
     write_whole(path, text)
 
 
+def write_private(path: Path, text: str) -> None:
+    """The same of a file that nobody but this user may read."""
+    aside = path.with_name(f"{path.name}.{os.getpid()}")
+    handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    aside.replace(path)
+
+
 def prepare_directory(path: Path) -> None:
     """Make the run directory, or say clearly why it cannot be written."""
     try:

@@ -18,6 +18,7 @@ from paceline.report.facts.learning import best_of, series
 from paceline.report.facts.trend import Numbers, in_groups
 from paceline.report.facts.world_times import LOOP
 from paceline.report.loading import input_share, loader_workers, loading_sentence
+from paceline.report.roles.compared import strategy_sentences
 from paceline.report.scaling import ScalingPoint, scaling_of, scaling_sentence
 from paceline.report.speed import (
     EPOCH,
@@ -118,6 +119,7 @@ def _against_first(
         too_good_sentence(base, now, bool(loading)),
         loading,
         phase_sentence(base, now),
+        *strategy_sentences(runs, speeds),
         _credit_sentence(runs, speeds, told[0]),
         _learning_sentence(told[1]),
     ]

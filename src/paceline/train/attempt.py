@@ -6,6 +6,7 @@ away; input threads start last, because they read from the restored position on.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from paceline.config import dump
@@ -21,12 +22,12 @@ from paceline.tasks.contract import Task
 from paceline.tasks.network import build_network
 from paceline.tasks.trials import try_out
 from paceline.train import finetune
-from paceline.train.input import Input
+from paceline.train.input import Coming, Input, coming_steps
 from paceline.train.loop import Loop
 from paceline.train.measure import environment, kernels, practice
 from paceline.train.measure.device_clock import steps_ahead
 from paceline.train.measure.flops import measure_peak
-from paceline.train.measure.probes import ProbeThread, find_place, start_probes
+from paceline.train.measure.probes import Place, ProbeThread, find_place, start_probes
 from paceline.train.measure.recorder import Recorder
 from paceline.train.measure.user_code import find_changes, refuse_different_hosts
 from paceline.train.precision import agree_on_arithmetic, number_type
@@ -60,6 +61,8 @@ class Attempt:
         phases = self.recorder.settled if on_device else self.recorder.clock
         self.input = Input(task, world, phases, self.recorder.note)
         self.probes: ProbeThread | None = None
+        self.num_trainers = self.num_sharing = world.size
+        """Processes that compute gradients, and how many of them share the batch of a step."""
 
     def live(self, order: WorkerOrder, stop_asked: Callable[[], bool]) -> str:
         """From the newest checkpoint to the end; the reason why it ended."""
@@ -78,6 +81,12 @@ class Attempt:
         """The newest whole checkpoint; in a new run, the weights that fine-tuning begins with."""
         for problem in restore(self.state, self.run, self.world):
             self.warn(problem)
+        self.refuse_other_data()
+        if self.state.progress.step == 0:
+            self.begin_anew()
+            self.state.exchange.begin()
+
+    def refuse_other_data(self) -> None:
         progress, fingerprint = self.state.progress, self.task.data_fingerprint
         if progress.data_fingerprint not in ("", fingerprint):
             raise UserError(
@@ -88,21 +97,26 @@ class Attempt:
         progress.data_fingerprint = fingerprint
         if self.is_left_to_us:
             progress.exchange = dump(self.recipe.reduce)
-        if progress.step == 0:
-            text = finetune.begin(self.task, self.state.network, self.world)
-            if text:
-                self.recorder.note("start", step=0, text=text)
-            self.state.exchange.begin()
 
-    def rehearse(self) -> None:
-        """One backward whose gradients are thrown away, so that a first step rounds like all."""
+    def begin_anew(self) -> None:
+        """With the weights that fine-tuning begins with, if the recipe names some."""
+        text = finetune.begin(self.task, self.state.network, self.world)
+        if text:
+            self.recorder.note("start", step=0, text=text)
+
+    def rehearse(self, num_mine: int | None = None) -> None:
+        """One backward whose gradients are thrown away, so that a first step rounds like all.
+        `num_mine`: micro-batches of this process, where its share of a step does not say it."""
         plan = plan_step(self.task, self.state.progress.position, self.world)
+        if num_mine is not None:
+            plan = replace(plan, mine=plan.mine[:num_mine])
         if is_own(self.recipe.workload):
             try_out(self.task, self.state.network, plan.mine[0])
         self.stepper.rehearse(plan, [self.task.micro_batch(index) for index in plan.mine])
 
-    def look_around(self, order: WorkerOrder) -> dict[str, Any]:
-        """Where this process runs, what it has and what it could do."""
+    def look_around(self, order: WorkerOrder, known: Place | None = None) -> dict[str, Any]:
+        """Where this process runs, what it has and what it could do. `known`: where that has been
+        found out already."""
         ran = {"kernels": self.kernels.ran()}
         refuse_different_hosts(self.task, self.world)
         if self.world.is_first:
@@ -110,6 +124,7 @@ class Attempt:
             if changes:
                 self.warn(changes)
             about = environment.describe(self.recipe, self.world)
+            about["world_size"] = self.num_trainers
             facts_of_all = {**about, **ran, **self.arithmetic.facts()}
             environment.write(self.run, facts_of_all, order.hosts)
             self.task.keep(self.run.path)
@@ -122,7 +137,7 @@ class Attempt:
             if practice.asked():
                 self.warn(f"slowed down on purpose: {practice.VARIABLE}={practice.asked()}")
         self.recorder.open_board(self.state.progress.step)
-        place = find_place(self.world)
+        place = known or find_place(self.world)
         facts = {
             **self.describe_state(),
             **self.arithmetic.facts(),
@@ -143,10 +158,13 @@ class Attempt:
         )
         return facts
 
-    def begin(self, launched_at: float, facts: dict[str, Any]) -> None:
+    def begin(
+        self, launched_at: float, facts: dict[str, Any], coming: Coming | None = None
+    ) -> None:
         """Start-up ends here: from now on every second belongs to a phase of the loop."""
         progress = self.state.progress
-        self.input.start(progress, self.recipe.steps)
+        steps = coming or coming_steps(self.task, progress, self.recipe.steps, self.world)
+        self.input.start(steps)
         self.stepper.marks.most_ahead = steps_ahead(self.input.step_bytes)
         facts = {**facts, "loader_workers": self.input.num_workers}
         self.recorder.begin(progress.step, progress.position, launched_at, facts)
@@ -171,14 +189,14 @@ class Attempt:
         """Facts that a report wants and only training knows."""
         parameters = [p for p in self.state.network.parameters() if p.requires_grad]
         return {
-            "world_size": self.world.size,
+            "world_size": self.num_trainers,
             "device": str(self.world.device),
             "unit": self.task.unit,
             "best_by": self.task.best_by,
             "num_parameters": sum(p.numel() for p in parameters),
             "gradient_bytes": sum(p.numel() * p.element_size() for p in parameters),
             "steps_wanted": self.recipe.steps,
-            "micro_batches_per_step": self.task.micro_batches_per_step(self.world.size),
+            "micro_batches_per_step": self.task.micro_batches_per_step(self.num_sharing),
             **self._describe_exchange(),
         }
 

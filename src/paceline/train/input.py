@@ -102,6 +102,15 @@ def wanted_workers(window: Window, limit: int) -> int:
     return max(1, min(limit, ceil(_MARGIN * window.model_rate / window.worker_rate)))
 
 
+@dataclass(frozen=True)
+class Coming:
+    """The micro-batches that a process will take, and how many of them in each step; none where
+    nothing is left to do."""
+
+    indices: Iterator[int]
+    num_each: int
+
+
 class Input:
     """Micro-batches for the loop, read ahead where the task's take reading."""
 
@@ -124,29 +133,31 @@ class Input:
         self._is_found = self._source is None
         self._said_at = float("-inf")
 
-    def start(self, progress: Progress, num_steps: int) -> None:
+    def start(self, coming: Coming) -> None:
         """Begin to read what the coming steps of this process take."""
         self._start_window()
-        if self._source is None or progress.step >= num_steps:
+        if self._source is None or not coming.num_each:
             return
-        plan = plan_step(self.task, progress.position, self.world)
-        self._num_mine = len(plan.mine)
+        self._num_mine = coming.num_each
         self._limits = limits_for(
             self._source.largest_batch_bytes,
-            len(plan.mine),
+            coming.num_each,
             cores_of_process(),
             memory_of_process(),
         )
         if self._asked == 0:
             return
         self.num_workers = self._asked or min(_FIRST_WORKERS, self._limits.num_workers)
-        coming = coming_indices(self.task, progress, num_steps, self.world)
         prepare: Callable[[Any], Any] = as_it_is
         if self._on_device:
             self._copies = BatchCopies(self.world.device)
             prepare = partial(stage, device=self.world.device)
         self._ahead = ReadAhead(
-            self._source.begin_batch, coming, self.num_workers, self._limits.num_ahead, prepare
+            self._source.begin_batch,
+            coming.indices,
+            self.num_workers,
+            self._limits.num_ahead,
+            prepare,
         )
         self._start_window()
 
@@ -319,8 +330,15 @@ class BatchCopies:
         return index, staged.unpacked(memory)
 
 
-def coming_indices(task: Task, progress: Progress, num_steps: int, world: World) -> Iterator[int]:
-    """The micro-batches that this process will take from here to the end of the run."""
+def coming_steps(task: Task, progress: Progress, num_steps: int, world: World) -> Coming:
+    """What this process will take from here to the end of the run."""
+    if progress.step >= num_steps:
+        return Coming(iter(()), 0)
+    plan = plan_step(task, progress.position, world)
+    return Coming(_coming_indices(task, progress, num_steps, world), len(plan.mine))
+
+
+def _coming_indices(task: Task, progress: Progress, num_steps: int, world: World) -> Iterator[int]:
     position = progress.position
     for _ in range(progress.step, num_steps):
         plan = plan_step(task, position, world)

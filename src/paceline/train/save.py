@@ -189,9 +189,18 @@ class CheckpointSaver:
         waited = time.perf_counter()
         self._memory = self._memory or SnapshotMemory(device_of(state))
         snapshot = take_snapshot(state, self._memory)
+        self._submit(snapshot, waited - began, time.perf_counter() - waited)
+
+    def save_snapshot(self, snapshot: Snapshot, copy_seconds: float) -> None:
+        """The same of a copy that was made elsewhere, in so many seconds."""
+        began = time.perf_counter()
+        self.wait()
+        self._submit(snapshot, time.perf_counter() - began, copy_seconds)
+
+    def _submit(self, snapshot: Snapshot, wait_seconds: float, copy_seconds: float) -> None:
         stood_still = {
-            "wait_seconds": round(waited - began, 6),
-            "copy_seconds": round(time.perf_counter() - waited, 6),
+            "wait_seconds": round(wait_seconds, 6),
+            "copy_seconds": round(copy_seconds, 6),
         }
         self._pending = self._thread.submit(self._write, snapshot, stood_still)
 

@@ -5,7 +5,7 @@ and all random numbers from the seed and the position.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -40,6 +40,11 @@ class Progress:
     """The settings of `reduce` that were chosen, where the recipe leaves the choice to us."""
 
 
+def copied(progress: Progress) -> Progress:
+    """As it is now, whatever comes."""
+    return replace(progress)
+
+
 @dataclass
 class TrainState:
     network: nn.Module
@@ -60,17 +65,19 @@ def build_state(
     recipe: Recipe, network: nn.Module, world: World, arithmetic: Arithmetic
 ) -> TrainState:
     average = None
-    if recipe.optimizer.average:
+    has_servers = recipe.strategy.has_servers  # which keep the average, and the chief the scale
+    if recipe.optimizer.average and not has_servers:
         average = MovingAverage(
             network, multi_avg_fn=moving_average(recipe.optimizer.average), use_buffers=True
         )
+    needs_scaler = arithmetic.needs_scaler and not has_servers
     if recipe.compile:
         network.compile()  # in place, so that the weights keep their names
     return TrainState(
         network=network,
         exchange=build_exchange(recipe, network, world),
         optimizer=build_optimizer(recipe.optimizer, network),
-        scaler=torch.amp.GradScaler(world.device.type, enabled=arithmetic.needs_scaler),
+        scaler=torch.amp.GradScaler(world.device.type, enabled=needs_scaler),
         average=average,
     )
 

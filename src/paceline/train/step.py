@@ -4,7 +4,7 @@ Losses are sums. Each micro-batch's gradient is divided by the units of the *who
 world, so ragged batches, accumulation and any number of processes give one and the same gradient.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +36,7 @@ class StepPlan:
     indices: range
     mine: range
     num_units: int
+    """Of the whole step, by which losses are divided."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Measures:
     """Of fp16: what losses are multiplied by now. It halves whenever gradients overflow."""
     steps: MarkedSteps = field(default_factory=MarkedSteps)
     """One for each of them; none on a CPU, where the host's clock is right."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the line."""
 
 
 def plan_step(task: Task, position: int, world: World) -> StepPlan:
@@ -132,6 +135,8 @@ class Stepper:
                 is_compiled=recipe.compile,
             )
         )
+        self.loss_scale = 1.0
+        """By which losses are multiplied where nobody here scales them."""
 
     def step(
         self, plan: StepPlan, batches: Sequence[Any], rate: float, want_norm: bool
@@ -165,7 +170,7 @@ class Stepper:
                 with self.exchange.forward(), self._precision():
                     loss_sum = self.task.loss(model, batch)
                 # DDP divides by the size of the world; this takes it back.
-                scaled = loss_sum * (self.world.size / plan.num_units)
+                scaled = loss_sum * (self.loss_scale * self.world.size / plan.num_units)
                 torch.autograd.backward(self.state.scaler.scale(scaled))
             self.statistics.end_micro_batch()
             total += loss_sum.detach()

@@ -25,6 +25,21 @@ from paceline.train.measure.device_clock import wait_for_device
 
 _EVERY_SECONDS = 0.5
 _COLLECTIVES = "distributed_c10d.py"
+_ROLES = os.path.join("paceline", "strategies")  # noqa: PTH118  (a part of a name, not a path)
+_WAITS_OF_ROLES = {
+    "_await_weights": "weights from the servers",
+    "_send": "the servers to take its gradient",
+    "begin": "older gradients",
+    "deliver": "the update",
+    "next": "samples to compute",
+    "receive_copy": "a copy of all shards",
+    "take_chore": "the workers",
+    "serve": "requests",
+    "wait_for_weights": "its shard",
+    "join": "the chief",
+    "gather": "all processes",
+}
+"""Where a process with a role waits for others, and what for."""
 _BACKWARD = os.path.join("autograd", "graph.py")  # noqa: PTH118  (a part of a name, not a path)
 
 
@@ -93,6 +108,8 @@ def collective_of(frame: FrameType | None, gradients_are_out: bool) -> str | Non
         code = frame.f_code
         if code.co_filename.endswith(_COLLECTIVES):
             return code.co_name
+        if _ROLES in code.co_filename and code.co_name in _WAITS_OF_ROLES:
+            return _WAITS_OF_ROLES[code.co_name]
         if gradients_are_out and code.co_filename.endswith(_BACKWARD):
             return "all_reduce of gradients"
         frame = frame.f_back

@@ -80,6 +80,13 @@ def run_worker(run_path: Path) -> NoReturn:
         keep_compiler_out()
     pulse = start_pulse(order.pulse_directory, worlds.rank_in_world(order), stop_asked)
     worlds.settle_this_process(recipe.deterministic)
+    if recipe.strategy.has_servers:
+        from paceline.strategies.member import Member  # noqa: PLC0415
+
+        reason = Member(recipe, run, order, stop_asked).live(pulse)
+        if pulse is not None:
+            pulse.end(reason)
+        leave_at_once(0)
     world = worlds.join(recipe.device, recipe.guard.group_seconds, order)
     with naming_lack_of_memory(world, recipe.batch.micro):
         task = find_task(recipe.workload).open(recipe, world.device)

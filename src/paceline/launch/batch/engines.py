@@ -12,6 +12,7 @@ from typing import Any
 
 from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.launch.batch.place import Place, read_number
+from paceline.strategies.roles import CHIEF, SERVER, WORKER
 from paceline.terminal import printable_line
 
 PORT = 29500
@@ -31,6 +32,8 @@ class Node:
     num_procs: int | None = None
     """Processes per host, where the engine says it."""
     job: str = ""
+    roles: tuple[str, ...] = ()
+    """Where the engine names parameter servers: of every host, each of which has one process."""
 
     def place(self, local_rank: int, num_procs: int) -> Place:
         return Place(
@@ -121,11 +124,12 @@ def _kubeflow(variables: Mapping[str, str]) -> Node | None:
 
 
 def _vertex(variables: Mapping[str, str]) -> Node | None:
-    """CLUSTER_SPEC names pools: the first leads, the second are the other workers."""
+    """CLUSTER_SPEC names pools: the first leads, the second are the other workers, the third are
+    parameter servers."""
     spec = _read_json(variables, "CLUSTER_SPEC")
     if spec is None:
         return None
-    roles = ["workerpool0", "workerpool1"]
+    roles = {"workerpool0": CHIEF, "workerpool1": WORKER, "workerpool2": SERVER}
     job = variables.get("CLOUD_ML_JOB_ID", "")
     return _of_cluster(
         "Vertex AI", spec, roles, f"{job}{(spec.get('task') or {}).get('trial', '')}"
@@ -133,26 +137,40 @@ def _vertex(variables: Mapping[str, str]) -> Node | None:
 
 
 def _tf_config(variables: Mapping[str, str]) -> Node | None:
+    """Of Estimator and MultiWorkerMirroredStrategy; without a chief the first worker is it."""
     spec = _read_json(variables, "TF_CONFIG")
-    return (
-        None if spec is None else _of_cluster("TF_CONFIG", spec, ["chief", "master", "worker"], "")
-    )
+    roles = {"chief": CHIEF, "master": CHIEF, "worker": WORKER, "ps": SERVER}
+    return None if spec is None else _of_cluster("TF_CONFIG", spec, roles, "")
 
 
-def _of_cluster(source: str, spec: dict[str, Any], roles: list[str], job: str) -> Node | None:
+def _of_cluster(
+    source: str, spec: dict[str, Any], roles: Mapping[str, str], job: str
+) -> Node | None:
+    """`roles`: what the engine calls them, in the order of ranks, and what they are here."""
     cluster, task = spec.get("cluster") or {}, spec.get("task") or {}
-    role, index = str(task.get("type", "")), task.get("index", 0)
-    workers = [(name, i, at) for name in roles for i, at in enumerate(cluster.get(name) or [])]
-    if not workers or not role:
+    name, index = str(task.get("type", "")), int(task.get("index", 0))
+    members = [(kind, i, at) for kind in roles for i, at in enumerate(cluster.get(kind) or [])]
+    if not members or not name:
         return None
-    if role not in roles:
+    if name not in roles:
         raise UserError(
-            f"this host is '{role}' to {source}, and Paceline trains with equal workers only",
-            f"ask for workers alone ({', '.join(roles)})",
+            f"this host is '{name}' to {source}, which is no role here: the chief evaluates",
+            f"ask for these alone: {', '.join(roles)}",
         )
-    rank = [(name, i) for name, i, _ in workers].index((role, int(index)))
-    address, _, port = str(workers[0][2]).rpartition(":")
-    return Node(source, rank, len(workers), address, int(port), job=job)
+    known = [(kind, i) for kind, i, _ in members]
+    if (name, index) not in known:
+        raise UserError(
+            f"{source} says that this is '{name}' number {index}, which its cluster does not name",
+            "its 'task' must be one of its 'cluster'",
+        )
+    address, _, port = str(members[0][2]).rpartition(":")
+    here = tuple(roles[kind] for kind, _, _ in members)
+    named = (CHIEF, *here[1:]) if here[0] == WORKER else here
+    has_servers = SERVER in named
+    rank = known.index((name, index))
+    return Node(
+        source, rank, len(members), address, int(port), job=job, roles=named if has_servers else ()
+    )
 
 
 def _read_json(variables: Mapping[str, str], name: str) -> dict[str, Any] | None:

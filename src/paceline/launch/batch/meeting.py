@@ -41,12 +41,13 @@ class Meeting:
 
 
 @contextmanager
-def meet(run: RunDirectory, place: Place) -> Iterator[Meeting]:
+def meet(run: RunDirectory, place: Place, needs_store: bool = False) -> Iterator[Meeting]:
+    """`needs_store`: torchrun's own, which listens on all addresses, will not do."""
     if place.size == 1:
         yield Meeting(LOOPBACK)
-    elif place.source == "torchrun":
+    elif place.source == "torchrun" and not needs_store:
         yield Meeting(_way_to(os.environ["MASTER_ADDR"], place))
-    elif place.master is not None:
+    elif place.master is not None and place.source != "torchrun":
         yield _meeting_at(*place.master, place)
     else:
         with _meeting_file(run, place) as (address, port, listener):

@@ -31,6 +31,7 @@ from paceline.launch.ending import ending_in_words, was_stopped
 from paceline.launch.going_on import newest_step
 from paceline.launch.remote.host_facts import read_pulses
 from paceline.launch.scratch import scratch_directory
+from paceline.launch.tending import in_roles, new_token
 from paceline.lifetime import process_started
 from paceline.machine.cores import num_cores
 from paceline.machine.mounts import is_object_store
@@ -38,13 +39,17 @@ from paceline.machine.signals import FROM_A_SCHEDULER, caught_by, unmoved_by_clo
 from paceline.machine.tuning import exact_environment, speed_environment
 from paceline.order import WorkerOrder
 from paceline.recipe import refuse_too_many_processes
-from paceline.record.writer import EventFile, prepare_directory
+from paceline.record.writer import EventFile, prepare_directory, write_private
 
 
 def train_in_place(job: Job, place: Place, say: Say) -> int:
     """Run this process's part of the world to its end; the exit code of the command."""
     order = WorkerOrder(launched_at=process_started())
-    refuse_too_many_processes(job.recipe, place.size)
+    if job.roles is None:
+        refuse_too_many_processes(job.recipe, place.size)
+    else:
+        order = in_roles(order, job.roles, job.recipe, token=None)
+        order = replace(order, token_file=str(_token_file(job, place)))
     if place.rank > 0:
         prepare_directory(job.run.path)
         return _run_worker(job, place, order, say)
@@ -64,12 +69,16 @@ def train_in_place(job: Job, place: Place, say: Say) -> int:
             num_cores=num_cores(),
             settings=settings,
             launcher=place.source,
+            **({"roles": list(job.roles.by_rank)} if job.roles else {}),
         )
+        if job.roles is not None:  # before anybody can reach the store
+            write_private(_token_file(job, place), new_token())
         code = _run_worker(job, place, replace(order, attempt=attempt), say)
         _say_end(job, code, order.launched_at or time.time(), say)
         events.write("exit", code=code)
         events.close()
         shutil.rmtree(_pulses(job, place), ignore_errors=True)
+        _token_file(job, place).unlink(missing_ok=True)
         return code
 
 
@@ -82,7 +91,8 @@ def _say_end(job: Job, code: int, started: float, say: Say) -> None:
 
 
 def _run_worker(job: Job, place: Place, order: WorkerOrder, say: Say) -> int:
-    with scratch_directory(job.run.path) as own, meet(job.run, place) as meeting:
+    has_roles = job.roles is not None
+    with scratch_directory(job.run.path) as own, meet(job.run, place, has_roles) as meeting:
         (own / "recipe.yaml").write_text(config.to_yaml(config.dump(job.recipe)), encoding="utf-8")
         worker = subprocess.Popen(
             [sys.executable, "-m", "paceline.train.worker", str(job.run.path)],
@@ -100,7 +110,9 @@ def _run_worker(job: Job, place: Place, order: WorkerOrder, say: Say) -> int:
         peers = Peers(_pulses_of(job, place, own), own, host, job.run.path)
         stopped: list[int] = []
         with _passing_on(worker, stopped):
-            code = wait_watching(worker, peers, place.rank, job.recipe.guard.hang_seconds, say)
+            code = wait_watching(
+                worker, peers, place.rank, order.replaceable, job.recipe.guard, say
+            )
         if code == 0 and place.restarts_all and _was_stopped(own) and not peers.stop_was_wanted:
             stopped.append(signal.SIGTERM)  # another host was told to end, and this one followed
         return _conclude(code, stopped, place, own / "error.json", say)
@@ -167,6 +179,11 @@ def _conclude(code: int, stopped: list[int], place: Place, error_file: Path, say
 def _pulses_of(job: Job, place: Place, own: Path) -> Path:
     """In a bucket the signs of life of other hosts come late, and would be taken for a hang."""
     return own / "pulses" if is_object_store(job.run.path) else _pulses(job, place)
+
+
+def _token_file(job: Job, place: Place) -> Path:
+    """Only this user can read it; so who can is let in by the other processes."""
+    return job.run.path / f".token-{place.file_name}"
 
 
 def _pulses(job: Job, place: Place) -> Path:

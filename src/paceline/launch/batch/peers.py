@@ -9,14 +9,16 @@ import json
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import Say
 from paceline.files import write_whole
-from paceline.launch.hang import Hang, RankState, find_hang
+from paceline.launch.hang import Hang, RankState, find_hang, without_replaceable
 from paceline.launch.remote.host_facts import read_pulses
 from paceline.record.schema import RunDirectory
+from paceline.settings import GuardSettings
 
 _EVERY_SECONDS = 2.0
 _STACK_SECONDS = 2.0
@@ -66,7 +68,12 @@ class Peers:
 
 
 def wait_watching(
-    worker: subprocess.Popen[bytes], peers: Peers, rank: int, hang_seconds: float, say: Say
+    worker: subprocess.Popen[bytes],
+    peers: Peers,
+    rank: int,
+    replaceable: Sequence[int],
+    guard: GuardSettings,
+    say: Say,
 ) -> int:
     """The worker's exit code; when the world hangs, all stacks are printed and it is killed."""
     told = 0.0
@@ -77,16 +84,17 @@ def wait_watching(
         told = time.monotonic()
         if rank == 0 and peers.stop_is_wanted():
             worker.terminate()
-        hang = _look(peers, hang_seconds)
+        hang = _look(peers, replaceable, guard.hang_seconds)
         if hang is not None:
             return _end(worker, peers, rank, hang, say)
     return code
 
 
-def _look(peers: Peers, hang_seconds: float) -> Hang | None:
+def _look(peers: Peers, replaceable: Sequence[int], hang_seconds: float) -> Hang | None:
     try:
         peers.tell()
-        return find_hang(peers.states(), hang_seconds, slowest_step_seconds=0.0)
+        states = without_replaceable(peers.states(), replaceable)
+        return find_hang(states, hang_seconds, slowest_step_seconds=0.0)
     except OSError:  # the run directory is away for a while
         return None
 

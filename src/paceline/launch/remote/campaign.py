@@ -118,6 +118,11 @@ class Campaign:
     def _round(self, members: list[HostLink], started: float) -> Outcome:
         events = EventFile(self.program.run.launcher_events, self.number)
         num_procs = [num_procs_on(self.program, link) for link in members]
+        placement = self.program.place([link.host for link in members], num_procs)
+        if placement is not None:
+            named = {link.name: link for link in members}
+            members = [named[host] for host in placement.hosts]
+            num_procs = list(placement.counts)
         events.write(
             "launch",
             started=started,
@@ -126,6 +131,7 @@ class Campaign:
             num_cores=sum(link.facts["num_cores"] for link in members),
             settings={},
             hosts=[link.name for link in members],
+            **({"roles": list(placement.roles.by_rank)} if placement else {}),
         )
         note_launch(
             self.program.run,
@@ -133,7 +139,9 @@ class Campaign:
             [m.name for m in members if not sees_launcher(m)],
         )
         self.say(f"round {self.number}: {sum(num_procs)} processes on {names_of(members)}")
-        current = Round(self.mission, self.number, members, num_procs)
+        if placement is not None:
+            self.say(f"roles: {placement.in_words()}")
+        current = Round(self.mission, self.number, members, num_procs, placement)
         try:
             outcome = current.run(started)
         finally:
@@ -204,6 +212,7 @@ def refuse_too_many_known(program: Program, hosts_file: HostsFile) -> None:
     """Before any login: as many processes as --procs or the hosts file tell, one on each other."""
     told = [program.num_procs or host.devices for host in hosts_file.hosts]
     program.refuse_processes(sum(number or 1 for number in told))
+    program.place(hosts_file.hosts, [number or 1 for number in told])
 
 
 def examine(program: Program, hosts_file: HostsFile) -> dict[str, str]:

@@ -18,11 +18,15 @@ from paceline.launch.ending import ending_in_words
 from paceline.launch.failures import Failure
 from paceline.launch.hang import HangNews, RankState, find_hang
 from paceline.launch.remote.restart import Outcome
+from paceline.launch.tending import in_roles, new_token
 from paceline.machine.tuning import exact_environment
+from paceline.order import WorkerOrder
 from paceline.project import as_question
 from paceline.recipe import refuse_too_many_processes
 from paceline.record.schema import RunDirectory
 from paceline.settings import GuardSettings
+from paceline.strategies.placement import Placement, place
+from paceline.strategies.roles import Roles
 from paceline.terminal import printable
 
 Message = dict[str, Any]
@@ -95,6 +99,13 @@ class Program(Protocol):
 
     def claim(self, say: Say) -> AbstractContextManager[None]: ...
     def refuse_processes(self, num_procs: int) -> None: ...
+    def place(self, hosts: Sequence[Host], num_procs: Sequence[int]) -> Placement | None:
+        """Who is who on the hosts of a round, where processes have roles; `num_procs` of each
+        without them."""
+
+    def orders_in_roles(self, orders: list[WorkerOrder], roles: Roles) -> list[WorkerOrder]:
+        """The orders to the hosts of a round whose processes have roles."""
+
     def hello_fields(self) -> Message:
         """What a supervisor must know from its start on."""
 
@@ -122,6 +133,8 @@ class Training:
     """Our own training of a recipe."""
 
     job: Job
+    roles: str | None = None
+    """With parameter servers: what the user said of who is who."""
     can_take_in_hosts: bool = True
     stops_by_itself: bool = True
     stop_seconds: float | None = None
@@ -159,7 +172,21 @@ class Training:
         return claim_run(self.job, say)
 
     def refuse_processes(self, num_procs: int) -> None:
-        refuse_too_many_processes(self.job.recipe, num_procs)
+        if not self.job.recipe.strategy.has_servers:
+            refuse_too_many_processes(self.job.recipe, num_procs)
+
+    def place(self, hosts: Sequence[Host], num_procs: Sequence[int]) -> Placement | None:
+        recipe = self.job.recipe
+        if not recipe.strategy.has_servers:
+            return None
+        names = [host.name for host in hosts]
+        counts = dict(zip(names, num_procs, strict=True))
+        pinned = {host.name: host.roles for host in hosts}
+        return place(recipe, names, counts, self.roles, pinned)
+
+    def orders_in_roles(self, orders: list[WorkerOrder], roles: Roles) -> list[WorkerOrder]:
+        token = new_token()
+        return [in_roles(order, roles, self.job.recipe, token) for order in orders]
 
     def hello_fields(self) -> Message:
         return {"script": None}

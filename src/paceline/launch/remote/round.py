@@ -8,21 +8,22 @@ from typing import Any
 from paceline.errors import Say
 from paceline.hosts.file import HostsFile
 from paceline.launch.failures import Failure, root_cause
-from paceline.launch.hang import HangNews, RankState
+from paceline.launch.hang import HangNews, RankState, without_replaceable
 from paceline.launch.remote.fleet import Fleet, passed_on, savers_among, states_of
 from paceline.launch.remote.joining import HostStage, LateNews, find_end_of_patience
 from paceline.launch.remote.link import HostLink, names_of
 from paceline.launch.remote.program import End, Program
 from paceline.launch.remote.restart import Outcome
 from paceline.order import HostPrice, WorkerOrder
-from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER
+from paceline.record.schema import COMPUTE, IDLE, INPUT, NETWORK, OPTIMIZER
+from paceline.strategies.placement import Placement
 
 _ECHO_SECONDS = 1.5
 """The neighbours of a process that failed fail too; who was first is known a little later."""
 _STACK_SECONDS = 2.0
 _SETTLED_SECONDS = 3.0
 _HEAR_SECONDS = 10.0
-_STEPPING = (INPUT, COMPUTE, NETWORK, OPTIMIZER)
+_STEPPING = (INPUT, COMPUTE, NETWORK, OPTIMIZER, IDLE)
 
 
 class Stop:
@@ -75,9 +76,19 @@ class Round:
     """One world, from its start until it ends or must be ended."""
 
     def __init__(
-        self, mission: Mission, number: int, members: list[HostLink], num_procs: list[int]
+        self,
+        mission: Mission,
+        number: int,
+        members: list[HostLink],
+        num_procs: list[int],
+        placement: Placement | None = None,
     ) -> None:
+        """`placement`: who is who, where processes have roles."""
         self.mission, self.members, self.num_procs = mission, members, num_procs
+        self.placement = placement
+        self._orders: list[WorkerOrder] = []
+        self._absent: list[HostLink] = []
+        """Hosts that are lost or done, without which the round goes on."""
         self.fleet, self.stop, self.program = mission.fleet, mission.stop, mission.program
         self.number = number
         self._told_to_stop = False
@@ -106,23 +117,34 @@ class Round:
         first.send(do="listen")
         if not self.fleet.wait([first], lambda link: link.port is not None, 30):
             return Outcome("fault", f"{first.name} does not answer at the start of a round")
-        savers = savers_among(self.members)
-        for position, link in enumerate(self.members):
-            link.exit, link.beats, link.stage, link.heard_stop = None, [], None, False
-            link.send(
-                do="start",
-                round=self.number,
-                **self._fields(link),
-                num_procs=self.num_procs[position],
-                num_hosts=len(self.members),
-                host_rank=position,
-                has_store=link is first,
-                address=link.host.private_address,
-                order=self._order(position, link in savers).as_document(),
-                interface=self.mission.interfaces.get(link.name),
-                seconds_since=time.time() - started,
-            )
+        self._orders = self._all_orders()
+        for link in self.members:
+            self._begin_on(link, started)
         return None
+
+    def _begin_on(self, link: HostLink, started: float) -> None:
+        position = self.members.index(link)
+        link.exit, link.beats, link.stage, link.heard_stop = None, [], None, False
+        link.send(
+            do="start",
+            round=self.number,
+            **self._fields(link),
+            num_procs=self.num_procs[position],
+            num_hosts=len(self.members),
+            host_rank=position,
+            has_store=position == 0,
+            address=link.host.private_address,
+            order=self._orders[position].as_document(),
+            interface=self.mission.interfaces.get(link.name),
+            seconds_since=time.time() - started,
+        )
+
+    def _all_orders(self) -> list[WorkerOrder]:
+        savers = savers_among(self.members)
+        orders = [self._order(n, link in savers) for n, link in enumerate(self.members)]
+        if self.placement is None:
+            return orders
+        return self.program.orders_in_roles(orders, self.placement.roles)
 
     def _fields(self, link: HostLink) -> dict[str, Any]:
         fields = self.program.start_fields(link.host)
@@ -157,13 +179,48 @@ class Round:
 
     def _ended(self) -> Outcome | None:
         """By itself: all done, or somebody failed."""
-        if any(_has_failed(link) for link in self.members):
+        vital = self._vital_members()
+        if any(_has_failed(link) for link in vital):
             return self._failed()
-        running = [link for link in self.members if link.exit is None]
+        running = [link for link in vital if link.exit is None]
         lost = [link for link in running if not link.is_ready]
         if lost and not self._is_over():
             return self._lost(lost)
         return self._all_done() if lost or not running else None
+
+    def _vital_members(self) -> list[HostLink]:
+        """Without hosts that have nothing but workers, in a round that survives their loss."""
+        replaceable = self._orders[0].replaceable if self._orders else ()
+        if self.placement is None or not replaceable:
+            return self.members
+        vital = []
+        for link in self.members:
+            ranks = set(self.placement.ranks_of(link.name))
+            if not ranks <= set(replaceable):
+                vital.append(link)
+            elif link not in self._absent and (not link.is_ready or link.exit is not None):
+                self._note_absent(link, ranks)
+        return vital
+
+    def _note_absent(self, link: HostLink, ranks: set[int]) -> None:
+        self._absent.append(link)
+        if self.placement is None or self._is_over():
+            return
+        names = ", ".join(self.placement.roles.name_of(rank) for rank in sorted(ranks))
+        what = "lost" if not link.is_ready else "no more workers on"
+        self.mission.say(
+            f"{what} {link.name} ({names}): the others go on, and what it had is handed out again"
+        )
+
+    def _take_back(self) -> None:
+        """A host that was lost and answers again begins where the others are by now."""
+        self.fleet.call_back_the_lost()
+        for link in [link for link in self._absent if link.is_ready and not link.is_leaving]:
+            is_settled = time.monotonic() - link.since > _SETTLED_SECONDS
+            if link.exit is None and is_settled and not self._told_to_stop:
+                self._absent.remove(link)
+                self.mission.say(f"{link.name} is back and joins")
+                self._begin_on(link, time.time())
 
     def _is_over(self) -> bool:
         """The first process has ended as it should, with everything saved."""
@@ -172,6 +229,8 @@ class Round:
 
     def _all_done(self) -> Outcome:
         states = states_of(self.members)
+        if self.placement is not None:  # the chief's end is that of all
+            states = [state for state in states if state.rank == 0]
         if not any(state.ended == "stopped" for state in states):
             return Outcome("finished")
         leavers = self._leavers(states)
@@ -214,6 +273,7 @@ class Round:
             exit_code=told["exit_code"] if told else ended.get("code", 1),
             memory_kills=ended.get("memory_kills", 0),
             state=states.get(rank) if rank is not None else None,
+            role=self.placement.roles.name_of(rank) if self.placement and rank is not None else "",
         )
 
     def _lost(self, lost: list[HostLink]) -> Outcome:
@@ -224,25 +284,35 @@ class Round:
         """Because the user wants it, a process hangs, or a host has come back."""
         if self.stop.at_once:
             return Outcome("stopped")
-        self._have_joined |= all(_has_joined(link) for link in self.members)
+        self._have_joined |= all(_has_joined(link) for link in self._present())
         if not self._have_joined:
             return self._judge_joining() if self.stop.asked is None else self._stop_joining()
         if self.stop.asked is not None and not self._told_to_stop:
             self._tell_to_stop()
         if self._has_stopped_long_enough():
             return Outcome("stopped")
-        hang = self._hangs.look(states_of(self.members), self._slowest_step_seconds)
+        hang = self._hangs.look(self._watched_states(), self._slowest_step_seconds)
         if hang is not None:
             self._tell_hang(hang)
             if hang.ends_round:
                 return Outcome("fault", f"hang: {hang.text}")
-        self._take_in_returned()
+        if self.placement is not None and self._orders[0].replaceable:
+            self._take_back()
+        else:
+            self._take_in_returned()
         return None
+
+    def _watched_states(self) -> list[RankState]:
+        replaceable = self._orders[0].replaceable if self._orders else ()
+        return without_replaceable(states_of(self.members), replaceable)
+
+    def _present(self) -> list[HostLink]:
+        return [link for link in self.members if link not in self._absent]
 
     def _judge_joining(self) -> Outcome | None:
         """Nobody trains before all are there, so there is nothing to save or to lose yet."""
         waited, join_seconds = time.monotonic() - self._began, self.program.guard.join_seconds
-        starting = [link for link in self.members if not _has_joined(link)]
+        starting = [link for link in self._present() if not _has_joined(link)]
         stages = [HostStage.of(link.name, link.stage, waited) for link in starting]
         news = self._late_news.about(stages, waited)
         if news is not None:

@@ -21,6 +21,12 @@ from paceline.report.answers import (
 )
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.facts.facts import Facts
+from paceline.report.roles.answer import roles, traffic_of_servers
+
+
+def _traffic(facts: Facts) -> Answer:
+    return traffic.traffic(facts) if facts.roles is None else traffic_of_servers(facts)
+
 
 _ANSWERING: dict[str, Callable[[Facts], Answer]] = {
     "duration": time.duration,
@@ -34,13 +40,15 @@ _ANSWERING: dict[str, Callable[[Facts], Answer]] = {
     "data": files.data,
     "checkpoint": files.checkpoint,
     "step": time.step,
-    "traffic": traffic.traffic,
+    "traffic": _traffic,
     "cost": cost.cost,
+    "roles": roles,
 }
 
 
 def answers(facts: Facts) -> list[Answer]:
-    return [_with_doubts(_ANSWERING[key](facts), facts) for key in QUESTIONS]
+    asked = [key for key in QUESTIONS if key != "roles" or facts.roles is not None]
+    return [_with_doubts(_ANSWERING[key](facts), facts) for key in asked]
 
 
 def _with_doubts(answer: Answer, facts: Facts) -> Answer:

@@ -13,6 +13,8 @@ from paceline.report.facts.learning import diverged
 from paceline.report.facts.network import predicted_per_step
 from paceline.report.facts.stragglers import Straggler
 from paceline.report.facts.verdict import LEAST_SHARE, STRAGGLER, UNCLEAR, Verdict
+from paceline.report.roles.answer import server_sentence
+from paceline.report.roles.use import SERVER_COMPUTE, SERVER_LINK
 from paceline.units import format_bits, format_seconds, percent
 
 _MUCH_OTHER_LOAD = 0.3
@@ -37,13 +39,23 @@ def verdict(facts: Facts) -> Answer:
     return Answer(
         "verdict",
         QUESTIONS["verdict"],
-        sentence(found) + _slow_rank(facts) + _loader(facts) + unmeasured_of_script(facts),
+        sentence(found)
+        + _servers(facts)
+        + _slow_rank(facts)
+        + _loader(facts)
+        + unmeasured_of_script(facts),
         figures,
         f"a bottleneck is what would save at least {percent(LEAST_SHARE)} of the {found.whole} if "
         "it took no time; waiting for a straggler (one slow process) is not counted as network",
         _missing(found),
         remedy(facts),
     )
+
+
+def _servers(facts: Facts) -> str:
+    if facts.roles is None or facts.verdict.word not in (SERVER_LINK, SERVER_COMPUTE):
+        return ""
+    return server_sentence(facts.roles)
 
 
 def _failed(facts: Facts, failure: Failed) -> Answer:
@@ -87,12 +99,15 @@ def _slow_rank(facts: Facts) -> str:
 
 def sentence(found: Verdict) -> str:
     share, late = f"{percent(found.share)} of the {found.whole}", found.straggler
-    if found.word == INPUT:
-        return f"Input: {share} is waiting for the next batch."
-    if found.word == NETWORK:
-        return f"Network: {share} is communication{_hidden(found)}."
-    if found.word == CHECKPOINT:
-        return f"Checkpoint: for {share} it stood still while checkpoints were saved."
+    said = {
+        INPUT: f"Input: {share} is waiting for the next batch.",
+        NETWORK: f"Network: {share} is communication{_hidden(found)}.",
+        CHECKPOINT: f"Checkpoint: for {share} it stood still while checkpoints were saved.",
+        SERVER_LINK: f"Server link: {share} is waiting for gradients and weights on their way.",
+        SERVER_COMPUTE: f"Server compute: {share} is waiting for servers to make the update.",
+    }
+    if found.word in said:
+        return said[found.word]
     if found.word == STRAGGLER and late is not None:
         return f"Straggler: {share} is lost to {_who(late)}."
     if found.word == COMPUTE:
@@ -148,9 +163,19 @@ def remedy(facts: Facts) -> str:
         CHECKPOINT: _fewer_saves,
         STRAGGLER: _find_the_cause,
         COMPUTE: _faster_compute,
+        SERVER_LINK: _more_servers,
+        SERVER_COMPUTE: _more_servers,
     }
     offer = offered.get(facts.verdict.word)
     return offer(facts) if offer else ""
+
+
+def _more_servers(facts: Facts) -> str:
+    num = len(facts.roles.servers) if facts.roles is not None else 1
+    return (
+        f"more servers, each with a smaller shard: --roles ...,server={num + 1}; a larger batch, "
+        "so that gradients travel less often; or strategy=all-reduce, which shares the links evenly"
+    )
 
 
 def _fewer_saves(facts: Facts) -> str:

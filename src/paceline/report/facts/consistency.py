@@ -88,6 +88,8 @@ def _rate(facts: Facts) -> Iterator[Doubt]:
     seconds = booked.get("training", 0.0)
     if seconds:
         seconds += booked.get("unexplained", 0.0) + booked.get("checkpoint", 0.0)
+    if facts.roles is not None and not facts.roles.is_sync:
+        seconds += booked.get("evaluation", 0.0)  # others train while the chief evaluates
     rate = times.units_per_second if times is not None else None
     if rate is None or not seconds or not facts.num_units:
         return

@@ -6,6 +6,7 @@ from paceline.record.schema import (
     CHECKPOINT,
     COMPUTE,
     EVALUATE,
+    IDLE,
     INPUT,
     NETWORK,
     OPTIMIZER,
@@ -16,7 +17,8 @@ from paceline.record.schema import (
 )
 from paceline.record.story import Attempt
 
-_TRAINING = (INPUT, COMPUTE, NETWORK, OPTIMIZER)
+_TRAINING = (INPUT, COMPUTE, NETWORK, OPTIMIZER, IDLE)
+"""A chief that does not train is idle while the others do."""
 
 
 def booked_by_purpose(phases: dict[str, float]) -> dict[str, float]:

@@ -17,6 +17,7 @@ from paceline.record.story import Attempt
 from paceline.report.facts.trend import Points
 from paceline.report.facts.verdict import UNCLEAR, Verdict
 from paceline.report.facts.world_times import WorldTimes
+from paceline.report.roles.use import RolesUse
 from paceline.schedule import ScheduleSettings
 
 Numbers = NDArray[np.float64]
@@ -412,6 +413,8 @@ class Facts:
     data: TrainingSet = field(default_factory=TrainingSet)
     saving: Saving = field(default_factory=Saving)
     verdict: Verdict = field(default_factory=lambda: Verdict(UNCLEAR, 0.0))
+    roles: RolesUse | None = None
+    """What chief, workers and servers did, where processes have roles."""
     doubts: tuple["Doubt", ...] = ()
     """What of it does not fit together."""
 

@@ -20,18 +20,26 @@ from paceline.record.schema import (
 )
 from paceline.report.facts.stragglers import Straggler, find_straggler
 from paceline.report.facts.world_times import LOOP, OWN, WorldTimes
+from paceline.report.roles.use import (
+    SERVER_COMPUTE,
+    SERVER_LINK,
+    RolesUse,
+    Waits,
+    split_network,
+)
 from paceline.units import percent
 
 STRAGGLER = "straggler"
 UNCLEAR = "unclear"
 LEAST_SHARE = 0.25
+_AVOIDABLE = (INPUT, NETWORK, CHECKPOINT, STRAGGLER, SERVER_LINK, SERVER_COMPUTE)
 _LEAST_STEPS = 10
 
 
 @dataclass(frozen=True)
 class Verdict:
     word: str
-    """input, compute, network, checkpoint, straggler or unclear."""
+    """input, compute, network, checkpoint, straggler, server link, server compute or unclear."""
     share: float
     """Of the loop, of what the word names."""
     shares: dict[str, float] = field(default_factory=dict)
@@ -46,26 +54,47 @@ class Verdict:
     """What would have to be known for a judgement."""
 
 
-def judge(times: WorldTimes, num_steps: int) -> Verdict:
+def judge(times: WorldTimes, num_steps: int, roles: RolesUse | None = None) -> Verdict:
+    """`roles`: with parameter servers, what trainers waited for in the network."""
     step_seconds = times.per_step(*LOOP)
     if step_seconds <= 0:
         return Verdict(UNCLEAR, 0.0, why_unclear="no step was recorded")
     seconds = {phase: times.per_step(phase) for phase in LOOP}
-    straggler = find_straggler(times)
+    # Out of step nobody waits for one who is slow.
+    straggler = find_straggler(times) if roles is None or roles.is_sync else None
     if straggler is not None:
         seconds = _blame(seconds, straggler, len(times.ranks))
     shares = {name: value / step_seconds for name, value in seconds.items()}
+    if roles is not None:
+        shares = _with_servers(shares, roles.waits)
     word, share, why = _decide(shares, num_steps, [])
     return Verdict(
         word=word,
         share=share,
         shares=shares,
         step_seconds=step_seconds,
-        without_network_seconds=_without_network(times),
+        without_network_seconds=(
+            _without_network(times)
+            if roles is None or roles.is_sync
+            else step_seconds - times.per_step(NETWORK)
+        ),
         without_input_seconds=_without_input(times),
         straggler=straggler,
         why_unclear=why,
     )
+
+
+def _with_servers(shares: dict[str, float], waits: Waits) -> dict[str, float]:
+    """The network's share by what servers did meanwhile. Waiting for a straggler is waiting for the
+    chief's word, and has been taken out already."""
+    late = shares.get(STRAGGLER, 0.0)
+    parts = split_network(waits, shares[NETWORK] + late)
+    waited = parts[NETWORK] - late
+    parts[NETWORK] = max(waited, 0.0)
+    if waited < 0:
+        whole = sum(parts.values()) or 1.0
+        parts = {name: max(part + waited * part / whole, 0.0) for name, part in parts.items()}
+    return {**shares, **parts}
 
 
 def judge_shares(
@@ -113,7 +142,7 @@ def _decide(
     if num_steps < _LEAST_STEPS:
         few = "1 step is" if num_steps == 1 else f"{num_steps} steps are"
         return UNCLEAR, 0.0, f"{few} too few; {_LEAST_STEPS} are the least"
-    avoidable = {name: shares.get(name, 0.0) for name in (INPUT, NETWORK, CHECKPOINT, STRAGGLER)}
+    avoidable = {name: shares.get(name, 0.0) for name in _AVOIDABLE}
     word = max(avoidable, key=lambda name: avoidable[name])
     computing = shares.get(COMPUTE, 0.0) + shares.get(OPTIMIZER, 0.0)
     unexplained = shares.get(UNEXPLAINED, 0.0)

@@ -6,6 +6,7 @@ from typing import Any
 from paceline.record.columns import RankRecord
 from paceline.record.events import Event
 from paceline.record.story import LongStory, Story
+from paceline.report.roles.reading import expected_ranks
 from paceline.units import count_of, format_seconds
 
 _MOST_DIFFERENCE = 0.01
@@ -39,7 +40,8 @@ def _odd(records: list[RankRecord], long: LongStory, begin: dict[str, Any]) -> l
     """What is strange about the record itself, so that its figures are read with care."""
     found = []
     there = {record.rank for record in records}
-    missing = [rank for rank in range(int(begin.get("world_size") or 0)) if rank not in there]
+    expected = expected_ranks(begin, int(begin.get("world_size") or 0))
+    missing = [rank for rank in expected if rank not in there]
     if missing and there and begin:
         named = ", ".join(str(rank) for rank in missing[:8])
         found.append(

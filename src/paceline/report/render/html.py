@@ -15,6 +15,7 @@ from paceline.report.facts.learning import series
 from paceline.report.render.curves import compared_loss, compared_scaling, compared_score, plots_of
 from paceline.report.render.heading import heading
 from paceline.report.render.style import page, phase_class
+from paceline.report.roles.tables import role_plots, role_tables
 from paceline.task_finder import scales_of
 from paceline.units import count_of, format_count, format_score_value, format_seconds, plural
 
@@ -32,8 +33,11 @@ def _of_run(facts: Facts) -> str:
         _verdict(found),
         _findings(facts),
         *(f"<p class=warning>{escape(text)}</p>" for text in facts.warnings[-5:]),
-        "<h2>Curves</h2><div class=plots>" + "".join(plots_of(facts)) + "</div>",
+        "<h2>Curves</h2><div class=plots>"
+        + "".join([*plots_of(facts), *role_plots(facts.roles)])
+        + "</div>",
         _phases(facts),
+        _roles(facts),
         _questions(found),
         _details(facts),
     ]
@@ -170,6 +174,22 @@ def _phases(facts: Facts) -> str:
         f"{rows}<tr><td>in all</td><td class=n>{total:,.1f}</td><td></td><td></td>"
         "<td class=what></td></tr></table></div>"
     )
+
+
+def _roles(facts: Facts) -> str:
+    if facts.roles is None:
+        return ""
+    tables = "".join(map(_table, role_tables(facts.roles)))
+    return f"<h2>Chief, workers, servers</h2>{tables}"
+
+
+def _table(rows: list[list[str]]) -> str:
+    head, *body = rows
+    cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    lines = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in body
+    )
+    return f"<div class=scroll><table><tr>{cells}</tr>{lines}</table></div>"
 
 
 def _phase_row(name: str, seconds: float, share: float) -> str:

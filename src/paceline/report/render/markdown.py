@@ -9,6 +9,7 @@ from paceline.report.answers.words import commands_marked
 from paceline.report.comparison import Comparison
 from paceline.report.facts.facts import Facts
 from paceline.report.render.heading import heading
+from paceline.report.roles.tables import role_tables
 from paceline.report.scaling import scaling_rows
 
 
@@ -22,6 +23,7 @@ def render(facts: Facts) -> str:
         *_verdict(found),
         *_findings(facts),
         *_phases(facts),
+        *_roles(facts),
         *_answers(found),
         *_warnings(facts),
     ]
@@ -84,6 +86,14 @@ def _phases(facts: Facts) -> Iterator[str]:
             share = f"{100 * seconds / total:.1f} %"
             yield f"| {name} | {seconds:,.1f} | {share} | {PHASE_MEANING[name]} |"
     yield from (f"| in all | {total:,.1f} | | |", "")
+
+
+def _roles(facts: Facts) -> Iterator[str]:
+    for head, *rows in role_tables(facts.roles) if facts.roles is not None else []:
+        yield f"| {' | '.join(head)} |"
+        yield "|" + "---|" * len(head)
+        yield from (f"| {' | '.join(row)} |" for row in rows)
+        yield ""
 
 
 def _answers(found: list[Answer]) -> Iterator[str]:

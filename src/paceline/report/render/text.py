@@ -11,6 +11,7 @@ from paceline.report.answers.answer import Answer
 from paceline.report.comparison import Comparison
 from paceline.report.facts.facts import Facts, Score
 from paceline.report.render.heading import heading
+from paceline.report.roles.tables import role_tables
 from paceline.report.scaling import scaling_rows
 from paceline.task_finder import scales_of
 from paceline.units import (
@@ -42,6 +43,7 @@ def _of_run(facts: Facts, found: list[Answer]) -> list[Iterable[str]]:
     return [
         _headline(facts),
         _phases(facts),
+        _roles(facts),
         [*_step(facts), *_verdict(found)],
         _findings(facts),
         _scores(facts),
@@ -117,6 +119,31 @@ def _phases(facts: Facts) -> Iterator[str]:
             share = 100 * seconds / total
             yield f"{name:<13}{seconds:>10.1f}{share:>6.1f} %  {PHASE_MEANING[name]}"
     yield f"{'in all':<13}{total:>10.1f}{'':>8}  wall time {facts.wall_seconds:.1f} s"
+
+
+def _roles(facts: Facts) -> Iterator[str]:
+    if facts.roles is None:
+        return
+    tables = role_tables(facts.roles)
+    for number, rows in enumerate(tables):
+        if number:
+            yield ""
+        yield from _columns(rows)
+
+
+def _columns(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if _is_figure(rows, n) else cell.ljust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _is_figure(rows: list[list[str]], column: int) -> bool:
+    return all(row[column][:1].isdigit() or row[column] == "-" for row in rows[1:])
 
 
 def _findings(facts: Facts) -> Iterator[str]:

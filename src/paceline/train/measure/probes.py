@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,15 +51,23 @@ class Place:
 
 
 def find_place(world: World) -> Place:
-    told = world.gather_values([this_place(), device_uuid(world.device)])
+    return place_among(world.gather_values(own_place(world)), world.rank)
+
+
+def own_place(world: World) -> list[str]:
+    return [this_place(), device_uuid(world.device)]
+
+
+def place_among(told: Sequence[Sequence[str]], rank: int) -> Place:
+    """`told`: of every process of the run, by rank, its `own_place`."""
     places = [str(place) for place, _ in told]
     names = host_names(places)
-    mine = places[world.rank]
+    mine = places[rank]
     return Place(
         host=names[mine],
         num_hosts=len(names),
         interface=interface_used(len(names)),
-        is_first_of_host=places.index(mine) == world.rank,
+        is_first_of_host=places.index(mine) == rank,
         device_uuids=tuple(str(uuid) for place, uuid in told if uuid and place == mine),
         shares_machine=len({p for p in places if p.endswith(mine.partition(" ")[2])}) > 1,
     )

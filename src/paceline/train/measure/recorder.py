@@ -19,8 +19,8 @@ from paceline.train.measure.device_clock import (
     total_phases,
 )
 from paceline.train.measure.practice import clock_of
+from paceline.train.measure.progress import ProgressLine
 from paceline.train.measure.scalars import Scalars
-from paceline.train.progress import ProgressLine
 from paceline.train.step import Measures, StepResult
 from paceline.units import Scale, format_scores
 from paceline.world import World
@@ -139,6 +139,8 @@ class Recorder:
         self._boards: list[Any] = []
         self.line = ProgressLine(settings.show_seconds, unit) if world.is_first else None
         self._run = run
+        self.steps_go_on = False
+        """While this process evaluates or saves, because others make them."""
 
     def open_board(self, step: int) -> None:
         """Takes a moment, so it is done while the others still start as well."""
@@ -221,6 +223,7 @@ class Recorder:
             fields["losses"] = [float(f"{loss:.7g}") for loss in losses]
         sometimes = {"loss_scale": read.loss_scale, "gradient_norm": read.gradient_norm}
         fields.update({name: value for name, value in sometimes.items() if value is not None})
+        fields.update(interval.measures.more)
         self.events.write("steps", **fields)
         self._show_steps(fields, total_steps)
 
@@ -257,7 +260,7 @@ class Recorder:
             signature=scores.signature,
             samples=list(scores.samples),
         )
-        self._start_step()  # the time of an evaluation is not part of any step
+        self.saved_aside()  # the time of an evaluation is not part of any step
         for board in self._boards:
             for name, value in scores.values.items():
                 board.add_scalar(f"{split}/{name}", value, step)
@@ -270,7 +273,8 @@ class Recorder:
                 self.line.say(f"  {sample}")
 
     def saved_aside(self) -> None:
-        self._start_step()
+        if not self.steps_go_on:
+            self._start_step()
 
     def note(self, kind: str, **fields: Any) -> None:
         """An event without phases; also called from the saver's thread, after it has written."""

@@ -37,7 +37,7 @@ def refuse_different_hosts(task: Task, world: World) -> None:
         if different:
             raise UserError(
                 f"the code of your task on {host} differs from that on {first_host}: "
-                f"{_listed(different)}",
+                f"{listed(different)}",
                 "send it to all hosts: paceline hosts push",
             )
         if data != first_data:
@@ -55,7 +55,7 @@ def find_changes(run: RunDirectory, workload: str) -> str | None:
     different = changed_files(dict(before), now.files)
     if not different:
         return None
-    return f"the code of your task has changed since the last attempt: {_listed(different)}"
+    return f"the code of your task has changed since the last attempt: {listed(different)}"
 
 
 def _files_before(run: RunDirectory) -> Mapping[str, str] | None:
@@ -67,6 +67,6 @@ def _files_before(run: RunDirectory) -> Mapping[str, str] | None:
     return files if isinstance(files, dict) else None
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more

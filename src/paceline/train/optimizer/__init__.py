@@ -1,5 +1,6 @@
 """From settings to an optimizer: its kind, its groups of weights, its rate."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -8,12 +9,19 @@ from torch import nn
 from paceline.settings import OptimizerSettings
 from paceline.train.optimizer.muon import Muon
 
+Groups = list[dict[str, Any]]
+
 
 def build_optimizer(settings: OptimizerSettings, network: nn.Module) -> torch.optim.Optimizer:
-    groups = parameter_groups(settings, network)
+    devices = {p.device.type for p in network.parameters()}
+    return optimizer_of(settings, parameter_groups(settings, network), devices)
+
+
+def optimizer_of(
+    settings: OptimizerSettings, groups: Groups, devices: set[str]
+) -> torch.optim.Optimizer:
     if settings.kind == "muon":
         return Muon(groups, lr=1.0, momentum=settings.momentum)
-    devices = {p.device.type for p in network.parameters()}
     if settings.kind == "sgd":
         return torch.optim.SGD(
             groups,
@@ -30,23 +38,42 @@ def build_optimizer(settings: OptimizerSettings, network: nn.Module) -> torch.op
     return kind(groups, lr=1.0, betas=betas, eps=settings.epsilon, fused=is_fused)
 
 
-def parameter_groups(settings: OptimizerSettings, network: nn.Module) -> list[dict[str, Any]]:
-    """Weight decay acts on matrices and kernels only: decaying norms and biases hurts."""
-    trained = [p for p in network.parameters() if p.requires_grad]
-    matrices = [p for p in trained if p.ndim > 1]
-    vectors = [p for p in trained if p.ndim <= 1]
+def group_kinds(settings: OptimizerSettings) -> Groups:
+    """What sets the groups of weights apart; `group_of` says which is whose.
+
+    Weight decay acts on matrices and kernels only: decaying norms and biases hurts.
+    """
     decayed = {"weight_decay": settings.weight_decay}
-    groups: list[dict[str, Any]] = [
-        {"params": vectors, "weight_decay": 0.0, "rate_multiple": settings.bias_rate}
-    ]
+    vectors = {"weight_decay": 0.0, "rate_multiple": settings.bias_rate}
     if settings.kind != "muon":
-        return [{"params": matrices, **decayed, "rate_multiple": 1.0}, *groups]
-    kernels = [p for p in matrices if p.ndim > 2]
-    others = [p for p in matrices if p.ndim == 2]
+        return [{**decayed, "rate_multiple": 1.0}, vectors]
     return [
-        {"params": kernels, **decayed, "rate_multiple": 1.0, "is_orthogonal": True},
-        {"params": others, **decayed, "rate_multiple": settings.matrix_rate},
-        *groups,
+        {**decayed, "rate_multiple": 1.0, "is_orthogonal": True},
+        {**decayed, "rate_multiple": settings.matrix_rate},
+        vectors,
+    ]
+
+
+def group_of(settings: OptimizerSettings, num_dimensions: int) -> int:
+    """The number of the group of a weight with so many dimensions."""
+    if num_dimensions <= 1:
+        return len(group_kinds(settings)) - 1
+    return 1 if settings.kind == "muon" and num_dimensions == 2 else 0
+
+
+def parameter_groups(settings: OptimizerSettings, network: nn.Module) -> Groups:
+    trained = [p for p in network.parameters() if p.requires_grad]
+    return with_weights(settings, trained, [group_of(settings, p.ndim) for p in trained])
+
+
+def with_weights(
+    settings: OptimizerSettings, weights: Sequence[torch.Tensor], groups: Sequence[int]
+) -> Groups:
+    """The groups with their weights, of which each has the number of its group beside it."""
+    pairs = list(zip(weights, groups, strict=True))
+    return [
+        {"params": [weight for weight, number in pairs if number == group], **kind}
+        for group, kind in enumerate(group_kinds(settings))
     ]
 
 

@@ -1,6 +1,6 @@
 """A user's script as a program on many hosts: what the rooms of rounds and hosts ask about it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +19,11 @@ from paceline.launch.script.hangs import END_SECONDS, HANG_SECONDS, ScriptHangs
 from paceline.launch.script.remote.naming import name_failure
 from paceline.launch.script.remote.progress import Progress, loss_in_words, newest
 from paceline.launch.script.remote.project import ScriptProject
+from paceline.order import WorkerOrder
 from paceline.record.directory import read_script
 from paceline.record.schema import RunDirectory
 from paceline.settings import GuardSettings
+from paceline.strategies.roles import Roles
 
 Message = dict[str, Any]
 
@@ -65,6 +67,12 @@ class ScriptOnHosts:
         project = self.project
         script = f"-m {project.words[1]}" if project.words[0] == "-m" else str(project.path)
         return ScriptCommand(project.words, script, project.arguments, self.num_procs or None)
+
+    def place(self, _hosts: Sequence[Host], _num_procs: Sequence[int]) -> None:
+        """A script has no roles that we know of."""
+
+    def orders_in_roles(self, orders: list[WorkerOrder], _roles: Roles) -> list[WorkerOrder]:
+        return orders
 
     def refuse_processes(self, num_procs: int) -> None:
         """A script knows best how many it can be."""

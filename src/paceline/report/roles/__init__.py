@@ -1,0 +1,1 @@
+"""Reports on runs whose processes have roles: what chief, workers and servers did."""

@@ -1,0 +1,1 @@
+"""The chief: decisions, updates, the state that is not on servers."""

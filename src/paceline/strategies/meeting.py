@@ -1,0 +1,122 @@
+"""How the processes of a run with parameter servers find each other, and who is still there.
+
+One store tells who wants to talk with whom; every conversation then has a connection of its own.
+Whoever knocks says the run's token, so that a process of another run, or no process of ours, is not
+let in. Beats in the store tell that a process is alive where its connection cannot: a host without
+power closes nothing.
+"""
+
+import hmac
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any
+
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+from paceline.strategies.channel import Channel, ChannelLostError, Message
+
+_CONNECT_SECONDS = 60.0
+_BEAT_SECONDS = 1.0
+_FOREVER = timedelta(days=7)
+
+Guest = Callable[[Channel, Message], None]
+
+
+class Meeting:
+    """This process's way to the others; each thread that waits has its own line to the store."""
+
+    def __init__(self, address: str, port: int, token: str, interface: str) -> None:
+        self._address, self._port, self._token = address, port, token
+        self.interface = interface
+
+    def store(self) -> PrefixStore:
+        """A line of its own: a wait on one line blocks every other use of it."""
+        line = TCPStore(self._address, self._port, is_master=False, timeout=_FOREVER)
+        return PrefixStore(f"roles/{self._token}", line)
+
+    def gather(self, rank: int, size: int, value: Any) -> list[Any]:
+        """What every process says of itself, by rank, when the last one has said it."""
+        store = self.store()
+        store.set(f"told/{rank}", json.dumps(value))
+        return [json.loads(store.get(f"told/{each}")) for each in range(size)]
+
+    def knock(self, door: str, who: Message) -> Channel:
+        """A connection to whoever answers the door, e.g. 'chief' or 'server-0'."""
+        store = self.store()
+        number = store.add(f"{door}/count", 1)
+        store.set(f"{door}/{number}", json.dumps(who))
+        channel = Channel(store, f"{door}/{number}/pair", 1, self.interface, _CONNECT_SECONDS)
+        channel.send({**who, "token": self._token})
+        return channel
+
+    def answer(self, door: str, let_in: Guest) -> None:
+        """From now on, in a thread for each guest; what a guest's end means is `let_in`'s."""
+        threading.Thread(target=self._answer, args=(door, let_in), daemon=True).start()
+
+    def _answer(self, door: str, let_in: Guest) -> None:
+        store, number = self.store(), 0
+        while True:
+            number += 1
+            try:
+                store.wait([f"{door}/{number}"], _FOREVER)
+            except RuntimeError:  # the store is gone, and the round with it
+                return
+            name = f"{door}/{number}/pair"
+            threading.Thread(target=self._welcome, args=(name, let_in), daemon=True).start()
+
+    def _welcome(self, name: str, let_in: Guest) -> None:
+        try:
+            channel = Channel(self.store(), name, 0, self.interface, _CONNECT_SECONDS)
+            who = channel.receive()
+        except (ChannelLostError, RuntimeError):  # it has gone again before it was let in
+            return
+        told = str(who.pop("token", ""))
+        if hmac.compare_digest(told.encode(), self._token.encode()):
+            let_in(channel, who)
+
+
+class Beating:
+    """Tells the others, once a second, that this process is alive."""
+
+    def __init__(self, meeting: Meeting, name: str, on_loss: Callable[[], None]) -> None:
+        self._store, self._name, self._on_loss = meeting.store(), name, on_loss
+        self._over = threading.Event()
+        self._number = 0
+        self._beat()
+        threading.Thread(target=self._work, name="beat", daemon=True).start()
+
+    def _beat(self) -> None:
+        self._number += 1
+        self._store.set(f"beat/{self._name}", str(self._number))
+
+    def _work(self) -> None:
+        while not self._over.wait(_BEAT_SECONDS):
+            try:
+                self._beat()
+            except RuntimeError:
+                if not self._over.is_set():
+                    self._on_loss()
+                return
+
+    def stop(self) -> None:
+        self._over.set()
+
+
+class Pulses:
+    """Who has been silent for how long, as the chief sees it by its own clock."""
+
+    def __init__(self, meeting: Meeting) -> None:
+        self._store = meeting.store()
+        self._heard: dict[str, tuple[bytes, float]] = {}
+
+    def silent_seconds(self, names: Iterable[str]) -> dict[str, float]:
+        now, told = time.monotonic(), {}
+        for name in names:
+            beat = self._store.get(f"beat/{name}")
+            if beat != self._heard.get(name, (b"", 0.0))[0]:
+                self._heard[name] = (beat, now)
+            told[name] = now - self._heard[name][1]
+        return told
