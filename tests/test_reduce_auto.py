@@ -65,6 +65,16 @@ def test_diloco_exchanges_as_seldom_as_the_line_needs() -> None:
     assert choice.least_seconds("diloco", slower, ALLOWED) == 0.67
 
 
+def test_several_hosts_that_are_slower_than_one_are_said_to_be() -> None:
+    told = choice.slower_than_one_host(2, busy_seconds=0.67, waited_seconds=20.0, kind="plain")
+    assert told is not None
+    assert "2 hosts are slower than one" in told and "about 1.34 s" in told
+    assert "reduce=auto" in told
+    assert choice.slower_than_one_host(2, 0.67, 0.60, "plain") is None
+    assert choice.slower_than_one_host(4, 0.67, 1.90, "plain") is None
+    assert choice.slower_than_one_host(1, 0.67, 5.0, "plain") is None
+
+
 def test_a_short_run_on_a_fast_line_stays_plain_and_says_why(paceline: CommandLine) -> None:
     result = paceline.train("runs/a", *SHORT, "reduce=auto")
     assert result.returncode == 0, result.stderr

@@ -316,6 +316,21 @@ class ReduceSettings(Section):
         1, "plain, fp16, bf16: MiB of the first bucket, which is ready before all others", gt=0
     )
 
+    @property
+    def wire_share(self) -> float:
+        """Of the bytes that plain sends in a step, about: that of two hosts where it grows with
+        their number (topk), a guess where it depends on the network (powersgd)."""
+        every = self.every or 1
+        shares = {
+            "fp16": 0.5,
+            "bf16": 0.5,
+            "powersgd": 0.01 * self.rank / 4,
+            "topk": 1.5 * self.share,
+            "local": 1 / every,
+            "diloco": 0.5 / every,
+        }
+        return shares.get(self.kind, 1.0)
+
     @field_validator("every")
     @classmethod
     def _every_fits(cls, every: int | None, info: ValidationInfo) -> int | None:

@@ -31,6 +31,7 @@ from paceline.train.measure.probes import Place, ProbeThread, find_place, start_
 from paceline.train.measure.recorder import Recorder
 from paceline.train.measure.user_code import find_changes, refuse_different_hosts
 from paceline.train.precision import agree_on_arithmetic, number_type
+from paceline.train.reduce.choice import slower_than_one_host
 from paceline.train.save import build_saver, restore
 from paceline.train.state import build_state
 from paceline.train.step import Stepper, plan_step
@@ -61,6 +62,8 @@ class Attempt:
         phases = self.recorder.settled if on_device else self.recorder.clock
         self.input = Input(task, world, phases, self.recorder.note)
         self.probes: ProbeThread | None = None
+        self.num_hosts = 1
+        self._has_warned_of_hosts = False
         self.num_trainers = self.num_sharing = world.size
         """Processes that compute gradients, and how many of them share the batch of a step."""
 
@@ -167,8 +170,21 @@ class Attempt:
         self.input.start(steps)
         self.stepper.marks.most_ahead = steps_ahead(self.input.step_bytes)
         facts = {**facts, "loader_workers": self.input.num_workers}
+        self.num_hosts = int(facts.get("num_hosts") or 1)
+        first = self.stepper.rehearsal
+        if self.world.device.type == "cpu":  # elsewhere the host's clock says nothing
+            computed = first.seconds - first.waited_seconds
+            self.warn_if_one_host_is_faster(computed, first.waited_seconds)
         self.recorder.begin(progress.step, progress.position, launched_at, facts)
         self.stepper.marks.restart()
+
+    def warn_if_one_host_is_faster(self, busy_seconds: float, waited_seconds: float) -> None:
+        """Of a step; said once, and by the first process only."""
+        kind = self.recipe.reduce.kind
+        text = slower_than_one_host(self.num_hosts, busy_seconds, waited_seconds, kind)
+        if text and self.world.is_first and not self._has_warned_of_hosts:
+            self.warn(text)
+            self._has_warned_of_hosts = True
 
     def finish(self, reason: str) -> None:
         """Wait for the last save and close the records; a lost last save is the user's to know."""

@@ -21,6 +21,7 @@ from paceline.report.answers import (
 )
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.facts.facts import Facts
+from paceline.report.remedies.exchange import exchange, is_asked
 from paceline.report.roles.answer import roles, traffic_of_servers
 
 
@@ -42,12 +43,17 @@ _ANSWERING: dict[str, Callable[[Facts], Answer]] = {
     "step": time.step,
     "traffic": _traffic,
     "cost": cost.cost,
+    "exchange": exchange,
     "roles": roles,
 }
 
 
 def answers(facts: Facts) -> list[Answer]:
-    asked = [key for key in QUESTIONS if key != "roles" or facts.roles is not None]
+    left_out = {
+        *(["roles"] if facts.roles is None else []),
+        *([] if is_asked(facts) else ["exchange"]),
+    }
+    asked = [key for key in QUESTIONS if key not in left_out]
     return [_with_doubts(_ANSWERING[key](facts), facts) for key in asked]
 
 

@@ -21,10 +21,11 @@ QUESTIONS = {
     "step": "How long is a step?",
     "traffic": "How does that relate to network traffic?",
     "cost": "What did it cost?",
+    "exchange": "What did `reduce` cost and buy?",
     "roles": "What did chief, workers and servers do?",
 }
-"""Key and wording of every question, in the order of a report. The last is asked only of runs whose
-processes have roles."""
+"""Key and wording of every question, in the order of a report. The last two are asked only of runs
+that exchange in another way than plain all-reduce, and of those whose processes have roles."""
 
 
 @dataclass(frozen=True)

@@ -134,3 +134,25 @@ def _times(found: Found) -> Iterator[str]:
             yield f"{format_seconds(found.timed[kind])} with {kind}"
         elif kind in found.at_least:
             yield f"at least {format_seconds(found.at_least[kind])} with {kind} (not timed)"
+
+
+def slower_than_one_host(
+    num_hosts: int, busy_seconds: float, waited_seconds: float, kind: str
+) -> str | None:
+    """Why one host alone would be faster, if it would: of a step, each of N hosts is busy for C
+    seconds and waits for W; one host that does all of it takes N C."""
+    together, alone = busy_seconds + waited_seconds, num_hosts * busy_seconds
+    if num_hosts < 2 or together <= alone:
+        return None
+    remedy = "A larger batch makes exchanges rarer"
+    if kind in SAME_RESULT:
+        remedy = (
+            "reduce=auto finds what is fastest here, and with reduce.may_change_result=true it may "
+            "send far less"
+        )
+    computes, waits = format_seconds(busy_seconds), format_seconds(waited_seconds)
+    return (
+        f"{num_hosts} hosts are slower than one: in a step each computes for {computes} and waits "
+        f"{waits} for the others; one host alone would take about {format_seconds(alone)}. "
+        f"{remedy} (docs/reduce.md)"
+    )
