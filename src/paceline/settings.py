@@ -284,6 +284,12 @@ class ReduceSettings(Section):
         "is this many times `batch`",
         gt=0,
     )
+    hierarchical: bool = setting(
+        False,
+        "plain, fp16, bf16: add up inside of each host first, and between hosts once; of use where "
+        "hosts have several processes",
+        fixed=True,
+    )
     rank: int = setting(4, "powersgd: columns of the thin matrices", gt=0, fixed=True)
     share: float = setting(0.01, "topk: of the gradients, that is sent", gt=0, le=0.5, fixed=True)
     parts: int = setting(

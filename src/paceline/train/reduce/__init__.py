@@ -4,7 +4,8 @@
 with DDP; `overlap.py`: the same, in the order of need. `powersgd.py` and `topk.py` send a part of
 them, with `feedback.py`. `outer.py`: steps that processes make alone, and the exchange of what came
 of them. `own_state.py`: what then differs between processes, in checkpoints. `watch.py` counts what
-is sent and what of it was waited for.
+is sent and what of it was waited for. `hierarchy.py`: inside of hosts first, then between them;
+`choice.py`: which kind `auto` takes.
 """
 
 import torch
