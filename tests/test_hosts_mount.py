@@ -3,6 +3,7 @@
 import pytest
 
 from paceline.errors import UserError
+from paceline.hosts.file import Host
 from paceline.hosts.mount import mount_steps, read_storage
 
 
@@ -21,8 +22,15 @@ def test_a_password_is_never_written() -> None:
 
 
 def test_two_machines_without_anything_share_over_ssh() -> None:
-    storage = read_storage("sshfs://me@first/srv/runs")
+    with pytest.raises(UserError, match="a private key that the other host lets in"):
+        read_storage("sshfs://me@first/srv/runs")
+    storage = read_storage("sshfs://me@first/srv/runs", "/home/me/.ssh/key")
     assert (storage.kind, storage.source) == ("fuse.sshfs", "me@first:/srv/runs")
+    assert "IdentityFile=/home/me/.ssh/key" in storage.options
+    assert "UserKnownHostsFile=/home/me/.ssh/known_hosts" in storage.options
+    there = storage.on(Host("first", "203.0.113.1", "10.0.0.1"))
+    assert (there.kind, there.source) == ("none", "/srv/runs"), "it is that host's own directory"
+    assert storage.on(Host("second", "203.0.113.2", "10.0.0.2")) == storage
 
 
 @pytest.mark.parametrize(

@@ -78,8 +78,11 @@ def test_a_run_that_will_not_be_kept_is_said_to_be_so(capsys: pytest.CaptureFixt
 
 
 def test_a_script_of_the_users_is_run_observed_and_sent_along(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "my").mkdir()
+    (tmp_path / "my" / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
     text = written(capsys, "sky", "--type", "T4:1", "--", "my/train.py", "--lr", "0.1", "steps=3")
     (task,) = load(text)
     assert task["name"] == "train"
@@ -94,13 +97,42 @@ def test_a_world_that_the_batch_is_too_small_for_is_refused_before_machines_are_
         arguments.call(arguments)
 
 
-def test_parameter_servers_are_for_scripts_only(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("vertex", *JOBS["vertex"], "--parameter-servers", "2")
-    text = written(capsys, *words, "--hosts", "2", "--", "train.py")
-    assert [p["replicaCount"] for p in load(text)[0]["workerPoolSpecs"]] == ["1", "1", "2"]
-    arguments = parse(["launch", "vertex", "cifar10-tiny", *words[1:]])
-    with pytest.raises(UserError, match="use no parameter servers"):
-        arguments.call(arguments)
+@pytest.mark.parametrize("what", [("cifar10-tiny",), ("--", "train.py")])
+def test_parameter_servers_are_a_pool_of_their_own_without_accelerators(
+    what: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("vertex", *JOBS["vertex"], "--parameter-servers", "2", "--hosts", "2", "--procs", "1")
+    (spec,) = load(written(capsys, *words, *what))
+    pools = spec["workerPoolSpecs"]
+    assert [p["replicaCount"] for p in pools] == ["1", "1", "2"]
+    assert "acceleratorType" in pools[1]["machineSpec"]
+    assert "acceleratorType" not in pools[2]["machineSpec"]
+    if what[0] != "--":
+        assert "strategy=parameter-server" in pools[2]["containerSpec"]["args"]
+
+
+def test_a_script_that_is_not_here_or_not_sent_along_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="there is no script"):
+        written(capsys, "sky", "--type", "T4:1", "--", "train.py")
+    (tmp_path / "train.py").touch()
+    with pytest.raises(UserError, match="a path of this machine"):
+        written(capsys, "sky", "--type", "T4:1", "--", str(tmp_path / "train.py"))
+    arguments = parse(["launch", "kubernetes", *POD, "--", "train.py"])
+    assert arguments.call(arguments) == 0
+    assert "the image must hold train.py" in capsys.readouterr().err
+
+
+def test_machines_that_have_no_data_are_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["launch", "sky", "cifar10-tiny", "--type", "T4:1"]
+    arguments = parse(words)
+    assert arguments.call(arguments) == 0
+    assert "--setup 'paceline data cifar10 --from" in capsys.readouterr().err
+    arguments = parse([*words, "--setup", "paceline data cifar10 --from stand-in"])
+    assert arguments.call(arguments) == 0
+    assert "need the data" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

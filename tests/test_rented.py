@@ -1,10 +1,13 @@
 """What a rented machine is, what it costs, and that a report says so."""
 
+import json
 import time
 from pathlib import Path
 
 import pytest
+import yaml
 
+from paceline.hosts.importing import import_hosts
 from paceline.machine.probe import machine_type
 from paceline.report.answers.cost import cost
 from paceline.report.facts.facts import Options
@@ -62,3 +65,26 @@ def test_what_the_user_says_of_prices_counts_more(run: Path) -> None:
     remember_price("aws g5.xlarge", Price(1.5, ON_DEMAND, "us-east-1", time.time()))
     told = cost(read_run(run, Options(price_per_hour=0.25)))
     assert told.figures["price_per_hour"] == 2 * 0.25 and "g5.xlarge" not in told.how
+
+
+def test_imported_hosts_have_the_price_that_is_known_of_their_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    remember_price("aws g5.xlarge", Price(1.5, ON_DEMAND, "us-east-1", time.time()))
+    remember_price("aws g5.xlarge", Price(0.4, SPOT, "us-east-1", time.time()))
+    running = {"State": {"Name": "running"}, "InstanceType": "g5.xlarge"}
+    instances = [
+        {**running, "InstanceId": "i-1", "PrivateIpAddress": "10.0.0.1"},
+        {**running, "InstanceId": "i-2", "PrivateIpAddress": "10.0.0.2"}
+        | {"InstanceLifecycle": "spot"},
+        {
+            **running,
+            "InstanceId": "i-3",
+            "PrivateIpAddress": "10.0.0.3",
+            "InstanceType": "c5.large",
+        },
+    ]
+    text = json.dumps({"Reservations": [{"Instances": instances}]})
+    hosts = yaml.safe_load(import_hosts("aws", text, {}, lambda _text: None))["hosts"]
+    assert [host.get("price_per_hour") for host in hosts] == [1.5, 0.4, None]

@@ -104,3 +104,62 @@ def test_a_run_on_a_spot_machine_saves_and_ends_with_the_code_that_has_it_starte
     assert process.returncode == 143, said
     assert "AWS takes this machine away" in said
     assert "stopped; saved at step" in said
+
+
+SAVES = """
+import signal, sys, time
+from pathlib import Path
+
+def save(*_signal):
+    Path(sys.argv[1]).write_text("saved")
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, save)
+Path(sys.argv[1]).with_suffix(".ready").touch()
+time.sleep(120)
+"""
+
+
+def test_a_script_on_a_spot_machine_is_told_to_end_and_started_again_by_the_engine(
+    metadata: Metadata, tmp_path: Path
+) -> None:
+    """It ends with 0, as scripts do that save when they are told to; the engine must not take
+    that for the end of the training."""
+    script, saved = tmp_path / "train.py", tmp_path / "saved.txt"
+    script.write_text(SAVES, encoding="utf-8")
+    asking = {"PACELINE_SPOT": "1", "PACELINE_SPOT_SECONDS": "0.2", **metadata.variables}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "paceline.cli", "run", str(script), str(saved)],
+        cwd=tmp_path,
+        env={**os.environ, **asking, "PACELINE_GIVE_BACK": "sky down train"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until = time.monotonic() + 60
+        while not saved.with_suffix(".ready").exists():
+            assert process.poll() is None and time.monotonic() < until
+            time.sleep(0.1)
+        metadata.is_going = True
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert saved.read_text(encoding="utf-8") == "saved"
+    assert process.returncode == 143, said
+    assert "give the machines back" not in said, "it goes on"
+
+
+def test_the_end_of_a_run_says_which_command_gives_the_machines_back(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print('done')", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "paceline.cli", "run", str(script)],
+        cwd=tmp_path,
+        env={**os.environ, "PACELINE_GIVE_BACK": "sky down train\x1b[31m"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "to give the machines back: sky down train" in done.stderr
+    assert "\x1b" not in done.stderr

@@ -27,10 +27,12 @@ pytestmark = pytest.mark.cluster
 POD = ("--image", "example/paceline:1")
 MACHINES = {
     "sky": ("--type", "c5.large"),
-    "dstack": ("--type", "c5.large"),
+    "dstack": ("--type", "c5.large", *POD),
     "kubernetes": POD,
     "vertex": ("--type", "n1-standard-4", *POD),
 }
+FILE_OF = {"tf_config": "vertex"}
+"""TF_CONFIG is set by many; the line of any file joins by it."""
 
 
 def variables(kind: str, addresses: list[str], rank: int) -> dict[str, str]:
@@ -38,6 +40,8 @@ def variables(kind: str, addresses: list[str], rank: int) -> dict[str, str]:
     first, every, count = addresses[0], "\n".join(addresses), str(len(addresses))
     pools = {"workerpool0": [f"{first}:2222"], "workerpool1": [f"{a}:2222" for a in addresses[1:]]}
     task = {"type": "workerpool1" if rank else "workerpool0", "index": max(rank - 1, 0)}
+    old = {"chief": pools["workerpool0"], "worker": pools["workerpool1"]}
+    old_task = {"type": "worker" if rank else "chief", "index": max(rank - 1, 0)}
     return {
         "sky": {
             "SKYPILOT_NODE_IPS": every,
@@ -62,7 +66,12 @@ def variables(kind: str, addresses: list[str], rank: int) -> dict[str, str]:
             "PET_MASTER_PORT": "29500",
         },
         "vertex": {"CLUSTER_SPEC": json.dumps({"cluster": pools, "task": task})},
+        "tf_config": {"TF_CONFIG": json.dumps({"cluster": old, "task": old_task})},
     }[kind]
+
+
+def file_of(kind: str) -> str:
+    return FILE_OF.get(kind, kind)
 
 
 def command_in(kind: str, text: str) -> list[str]:
@@ -71,7 +80,7 @@ def command_in(kind: str, text: str) -> list[str]:
     if kind == "sky":
         return ["sh", "-c", last["run"]]
     if kind == "dstack":
-        return ["sh", "-c", last["commands"][-1]]
+        return ["sh", "-c", " && ".join(last["commands"])]
     if kind == "kubernetes":
         return [str(word) for word in last["spec"]["trainer"]["command"]]
     container: dict[str, Any] = last["workerPoolSpecs"][0]["containerSpec"]
@@ -86,6 +95,8 @@ class Engine:
     kind: str
     words: list[str]
     log: Path
+    directory: Path | None = None
+    """Where the engine has put the user's files."""
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, **changes: str) -> None:
@@ -100,7 +111,13 @@ class Engine:
             entered = practice.enter(self.lab.directory, host.name, ["env", *settings, *self.words])
             with self.log.open("ab") as log:
                 self.processes.append(
-                    subprocess.Popen(entered, env=environment(**changes), stdout=log, stderr=log)
+                    subprocess.Popen(
+                        entered,
+                        cwd=self.directory,
+                        env=environment(**changes),
+                        stdout=log,
+                        stderr=log,
+                    )
                 )
 
     def wait(self, seconds: float = 120) -> list[int]:
@@ -108,8 +125,11 @@ class Engine:
         return [process.wait(max(0.1, until - time.monotonic())) for process in self.processes]
 
     def wait_for_checkpoint(self, run: RunDirectory) -> None:
+        self.wait_until(lambda: bool(list(run.checkpoints.glob("step-*"))))
+
+    def wait_until(self, so: Callable[[], bool]) -> None:
         until = time.monotonic() + 120
-        while not list(run.checkpoints.glob("step-*")):
+        while not so():
             assert time.monotonic() < until, self.said
             assert all(process.poll() is None for process in self.processes), self.said
             time.sleep(0.2)
@@ -119,7 +139,12 @@ class Engine:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def end(self) -> None:
+        """With all that they have started: what enters a host is not what runs there."""
         for process in self.processes:
+            with suppress(psutil.NoSuchProcess):
+                for inside in psutil.Process(process.pid).children(recursive=True):
+                    with suppress(psutil.NoSuchProcess):
+                        inside.kill()
             process.kill()
             process.wait()
 
@@ -132,10 +157,11 @@ def engine(
 
     def starts(kind: str, *settings: str) -> Engine:
         words = [f"data={pictures}", *SETTINGS, "guard.hang_seconds=6", *settings]
-        options = ("--hosts", "2", *MACHINES[kind], "--run", str(tmp_path / "run"))
-        written = command("launch", kind, "cifar10-tiny", *words, *options)
+        options = ("--hosts", "2", *MACHINES[file_of(kind)], "--run", str(tmp_path / "run"))
+        written = command("launch", file_of(kind), "cifar10-tiny", *words, *options)
         assert written.returncode == 0, written.stderr
-        begun.append(Engine(lab, kind, command_in(kind, written.stdout), tmp_path / "log"))
+        line = command_in(file_of(kind), written.stdout)
+        begun.append(Engine(lab, kind, line, tmp_path / "log"))
         return begun[-1]
 
     yield starts
@@ -143,7 +169,7 @@ def engine(
         one.end()
 
 
-@pytest.mark.parametrize("kind", ["sky", "vertex"])
+@pytest.mark.parametrize("kind", ["sky", "dstack", "kubernetes", "vertex", "tf_config"])
 def test_a_host_is_lost_the_engine_starts_both_again_and_the_run_goes_on_exactly(
     kind: str,
     engine: Callable[..., Engine],
@@ -196,39 +222,60 @@ def test_one_process_per_host_becomes_as_many_as_the_job_file_says(
 
 
 SCRIPT = """
+import sys, time
+from pathlib import Path
 import torch
 import torch.distributed as dist
 
+saved = Path(sys.argv[1])
 dist.init_process_group("gloo")
-total = torch.tensor([float(dist.get_rank() + 1)])
-dist.all_reduce(total)
-model = torch.nn.Linear(8, 8)
+rank, began = dist.get_rank(), int(saved.read_text()) if saved.exists() else 0
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(20):
+for step in range(began, 40):
     optimizer.zero_grad()
     model(torch.ones(4, 8)).sum().backward()
     optimizer.step()
-print(f"rank {dist.get_rank()} of {dist.get_world_size()}: {total.item():.0f}", flush=True)
+    if rank == 0:
+        saved.with_suffix(".part").write_text(str(step + 1))
+        saved.with_suffix(".part").rename(saved)
+    time.sleep(0.1)
+print(f"rank {rank} of {dist.get_world_size()}: from {began} to {step + 1}", flush=True)
 dist.destroy_process_group()
 """
 
 
-def test_a_script_of_the_users_becomes_one_world_on_both_hosts(
-    lab: PracticeLab, tmp_path: Path, command: Callable[..., Result]
+@pytest.mark.parametrize("kind", ["sky", "dstack", "kubernetes", "vertex"])
+def test_a_script_of_the_users_is_one_world_on_both_hosts_and_goes_on_after_one_is_lost(
+    kind: str,
+    lab: PracticeLab,
+    tmp_path: Path,
+    command: Callable[..., Result],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT, encoding="utf-8")
-    options = ("--hosts", "2", *MACHINES["dstack"], "--run", str(tmp_path / "run"))
-    written = command("launch", "dstack", *options, "--", str(script))
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text(SCRIPT, encoding="utf-8")
+    monkeypatch.chdir(folder)  # the engine sends this directory along, or the image has it
+    saved = tmp_path / "saved"
+    options = ("--hosts", "2", *MACHINES[kind], "--run", str(tmp_path / "run"))
+    written = command("launch", kind, *options, "--", "train.py", str(saved))
     assert written.returncode == 0, written.stderr
-    job = Engine(lab, "dstack", command_in("dstack", written.stdout), tmp_path / "log")
+    place = tmp_path if kind == "dstack" else folder  # its line begins with `cd project`
+    job = Engine(lab, kind, command_in(kind, written.stdout), tmp_path / "log", place)
     try:
         # Gloo asks for the interface of a host's own name, which the lab's hosts do not resolve.
+        job.start(GLOO_SOCKET_IFNAME="eth0")
+        job.wait_until(lambda: saved.exists() and int(saved.read_text()) > 3)
+        lab.power_off("node1")
+        job.end()  # as the engines do: a job that has lost a host is ended on all, and begun again
+        lab.power_on("node1")
         job.start(GLOO_SOCKET_IFNAME="eth0")
         assert job.wait() == [0, 0], job.said
     finally:
         job.end()
-    assert "rank 0 of 2: 3" in job.said and "rank 1 of 2: 3" in job.said
+    for rank in (0, 1):
+        assert f"rank {rank} of 2: from " in job.said and "from 0 to 40" not in job.said
     assert RunDirectory(tmp_path / "run").path.is_dir()
     assert RunDirectory(tmp_path / "run-host1").path.is_dir()
 

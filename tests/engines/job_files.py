@@ -1,7 +1,10 @@
 """The command lines whose job files the tests look at, and how they are run."""
 
+import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 SKY = [
     ("cifar10-tiny", "--hosts", "2", "--type", "T4:2", "--spot", "--storage", "s3://some-bucket"),
@@ -58,13 +61,18 @@ trainingInput:
 
 
 def launch(*words: str) -> str:
-    """What `paceline launch` prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "paceline.cli", "launch", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    """What `paceline launch` prints, in a directory that has a script."""
+    source = Path(__file__).parents[2] / "src"
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "train.py").touch()
+        done = subprocess.run(
+            [sys.executable, "-m", "paceline.cli", "launch", *words],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(source)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
     assert done.returncode == 0, done.stderr
     return done.stdout

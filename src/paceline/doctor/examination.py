@@ -19,6 +19,7 @@ from paceline.doctor import hosts as doctor_hosts
 from paceline.doctor import network as doctor_network
 from paceline.doctor import probe as doctor_probe
 from paceline.doctor import rows as doctor_rows
+from paceline.doctor import storage as doctor_storage
 from paceline.doctor import torch_trial
 from paceline.doctor.network import Pair
 from paceline.doctor.rows import Facts, Row
@@ -222,7 +223,13 @@ class Examination:
             return
         run, found = str(self._run), self._found
         found.written = self._each(
-            lambda s: s.ask("write", run=run, mark=self._mark, name=s.host.name)
+            lambda s: s.ask(
+                "write",
+                run=run,
+                mark=self._mark,
+                name=s.host.name,
+                thorough=not self._purpose.quick,
+            )
         )
         names = list(found.written)
         writable = {name for name, facts in found.written.items() if "error" not in facts}
@@ -297,6 +304,8 @@ class Examination:
         rows = [
             *self._rows_of_hosts(),
             *doctor_hosts.judge_run(found.written, found.seen, sizes.kept_bytes if sizes else None),
+            *doctor_storage.judge_storage(found.written),
+            *doctor_storage.judge_data_files(found.facts),
             *doctor_network.judge_addresses(found.facts, self._private_addresses()),
             *doctor_network.judge_listening(found.listening),
             *doctor_network.judge_interfaces(ways),

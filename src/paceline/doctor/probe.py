@@ -31,6 +31,8 @@ TOKEN_BYTES = 16
 _CHUNK = bytes(1 << 18)
 _WAIT_SECONDS = 5.0
 _IDLE_SECONDS = 300
+_STORAGE_SECONDS = 1.0
+_SMALL_FILE = bytes(1 << 12)
 _NUM_PINGS = 20
 _TORCH_FILES = ("lib/libtorch*", "lib/libc10*", "lib/libnccl*", "lib/libgloo*")
 _NUM_PARTS = 64
@@ -175,12 +177,14 @@ def data_facts(name_or_path: str, home: str | None) -> dict[str, Any]:
         directory = data_home(home) / name_or_path
     try:
         card = json.loads((directory / "card.json").read_text(encoding="utf-8"))
-        num_bytes = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+        sizes = [path.stat().st_size for path in directory.rglob("*") if path.is_file()]
         return {
             "path": str(directory),
             "fingerprint": card["fingerprint"],
             "workload": card["workload"],
-            "bytes": num_bytes,
+            "bytes": sum(sizes),
+            "num_files": len(sizes),
+            "filesystem": filesystem_of(directory),
         }
     except (OSError, ValueError, KeyError, TypeError) as error:
         missing = isinstance(error, FileNotFoundError)
@@ -293,8 +297,13 @@ def own_data_facts(name: str, home: str | None, project: dict[str, Any]) -> dict
     for path in files:
         named = path.name if path == place else path.relative_to(place)
         total.update(f"{named} {path.stat().st_size}\n".encode())
-    num_bytes = sum(path.stat().st_size for path in files)
-    return {"path": str(place), "fingerprint": total.hexdigest()[:16], "bytes": num_bytes}
+    return {
+        "path": str(place),
+        "fingerprint": total.hexdigest()[:16],
+        "bytes": sum(path.stat().st_size for path in files),
+        "num_files": len(files),
+        "filesystem": filesystem_of(place),
+    }
 
 
 def own_data_path(name: str, home: str | None, project: dict[str, Any]) -> Path:
@@ -324,6 +333,59 @@ def clock(_question: dict[str, Any]) -> dict[str, Any]:
     return {"time": time.time()}
 
 
+def storage_speed(folder: Path, mark: str) -> dict[str, Any]:
+    """How long a flush takes there, and how many small files can be written and read in a second;
+    for a second at most each, on the slowest of storage for one file."""
+    place = folder / f".paceline-speed-{mark}-{os.getpid()}-{socket.gethostname()}"
+    place.mkdir()
+    try:
+        flushes = _timed(lambda number: _write_flushed(place / "flushed", number), most=5)
+        files = _timed(lambda number: _write_and_read(place / str(number)), most=100)
+    finally:
+        shutil.rmtree(str(place), ignore_errors=True)
+    return {
+        "filesystem": filesystem_of(folder),
+        "flush_seconds": sorted(flushes)[len(flushes) // 2],
+        "files_per_second": len(files) / max(sum(files), 1e-6),
+    }
+
+
+def _timed(work: Any, most: int) -> list[float]:
+    times: list[float] = []
+    while len(times) < most and sum(times) < _STORAGE_SECONDS:
+        began = time.perf_counter()
+        work(len(times))
+        times.append(time.perf_counter() - began)
+    return times
+
+
+def _write_flushed(path: Path, number: int) -> None:
+    with path.open("a") as file:
+        file.write(f"{number}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write_and_read(path: Path) -> None:
+    path.write_bytes(_SMALL_FILE)
+    path.read_bytes()
+
+
+def filesystem_of(path: Path) -> str:
+    """Its type as Linux names it, and from where: 'nfs4 server:/export'; '' where unknown."""
+    try:
+        lines = Path("/proc/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+        wanted = path.resolve()
+    except OSError:
+        return ""
+    found, depth = "", -1
+    for device, point, kind in (line.split(" ")[:3] for line in lines):
+        place = Path(point.replace("\\040", " "))
+        if (wanted == place or place in wanted.parents) and len(place.parts) >= depth:
+            found, depth = f"{kind} {device}", len(place.parts)
+    return found
+
+
 class RunDirectory:
     """Tries what a run would do: write there, and see what other hosts wrote."""
 
@@ -342,9 +404,10 @@ class RunDirectory:
                 file.write(question["name"])
                 file.flush()
                 os.fsync(file.fileno())
+            speed = storage_speed(folder, question["mark"]) if question.get("thorough") else None
         except OSError as error:
             return {**space, "error": error.strerror}
-        return space
+        return {**space, "speed": speed}
 
     def look(self, question: dict[str, Any]) -> dict[str, Any]:
         """A network file system may show a new file only after a moment."""

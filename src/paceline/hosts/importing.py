@@ -11,6 +11,7 @@ from typing import Any
 
 from paceline import config
 from paceline.errors import UserError
+from paceline.report.prices import find_price
 
 Entry = dict[str, Any]
 Say = Callable[[str], None]
@@ -60,6 +61,9 @@ def _aws_entry(instance: Entry, say: Say) -> Entry:
     entry = _entry(_aws_name(instance), public, instance.get("PrivateIpAddress"), say)
     if instance.get("KeyName"):
         entry["key"] = f"~/.ssh/{instance['KeyName']}.pem"
+    spot = " spot" if instance.get("InstanceLifecycle") == "spot" else ""
+    if price := find_price(f"aws {instance.get('InstanceType')}{spot}"):
+        entry["price_per_hour"] = price.per_hour
     return entry
 
 

@@ -18,7 +18,8 @@ from paceline.hosts.steps import Step, add_line, install
 
 _NFS = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,_netdev"
 """What Amazon advises for EFS, and what fits any NFS server that a training writes to."""
-_SSHFS = "reconnect,ServerAliveInterval=15,ServerAliveCountMax=3,_netdev"
+_SSHFS = "reconnect,ServerAliveInterval=15,ServerAliveCountMax=3,_netdev,allow_other"
+"""Mounted by root, and meant for the user who trains."""
 
 
 @dataclass(frozen=True)
@@ -27,24 +28,32 @@ class Storage:
     """As mount(8) names the type."""
     source: str
     options: str
-    tool: str
+    tool: str = ""
     """The program that mounts it; '' where the kernel alone does."""
     package: str = ""
+
+    def on(self, host: Host) -> "Storage":
+        """On the very host that another one mounts over ssh, it is a directory."""
+        server, _, path = self.source.rpartition("@")[2].partition(":")
+        own = (host.name, host.address, host.private_address)
+        return Storage("none", path, "bind") if self.tool == "sshfs" and server in own else self
 
 
 def read_storage(address: str, credentials: str | None = None) -> Storage:
     scheme, _, rest = address.partition("://")
     host, _, path = rest.partition("/")
+    if credentials is not None and not re.fullmatch(r"/[A-Za-z0-9_./-]+", credentials):
+        raise UserError(f"{credentials} is no absolute path without blanks", "/etc/smb, say")
     if not re.fullmatch(r"[A-Za-z0-9_./:@%+=~-]*", address):
         raise UserError(f"{address!r} has characters that have no place there", "see docs/hosts.md")
     if scheme == "dir" and rest.startswith("/"):
-        return Storage("none", rest, "bind", "")
+        return Storage("none", rest, "bind")
     if scheme == "nfs" and host:
         return Storage("nfs4", f"{host}:/{path}", _NFS, "mount.nfs4", "nfs-common")
     if scheme == "smb" and host and path:
         return _smb(f"//{host}/{path}", credentials)
     if scheme == "sshfs" and host:
-        return Storage("fuse.sshfs", f"{host}:/{path}", _SSHFS, "sshfs", "sshfs")
+        return _sshfs(f"{host}:/{path}", credentials)
     raise UserError(
         f"{address} names no storage",
         "nfs://SERVER/PATH (EFS as well), smb://SERVER/SHARE, sshfs://USER@HOST/PATH, or dir:///PATH",
@@ -61,13 +70,26 @@ def _smb(source: str, credentials: str | None) -> Storage:
     return Storage("cifs", source, options, "mount.cifs", "cifs-utils")
 
 
+def _sshfs(source: str, credentials: str | None) -> Storage:
+    """Root mounts it, who has no key of its own and knows no hosts."""
+    if credentials is None:
+        raise UserError(
+            "sshfs wants a private key that the other host lets in, and root mounts it",
+            "--credentials PATH: a key on every host (~/.ssh/id_ed25519 by its whole path), with "
+            "known_hosts beside it",
+        )
+    known = f"{credentials.rpartition('/')[0]}/known_hosts"
+    options = f"{_SSHFS},IdentityFile={credentials},UserKnownHostsFile={known}"
+    return Storage("fuse.sshfs", source, options, "sshfs", "sshfs")
+
+
 def mount_steps(storage: Storage, directory: str) -> list[Step]:
     if not re.fullmatch(r"/[A-Za-z0-9_./-]+", directory):
         raise UserError(f"{directory} is no absolute path without blanks", "/data, for example")
     where, source = shlex.quote(directory), shlex.quote(storage.source)
     is_there = f"findmnt -n --mountpoint {where}"
     line = f"{storage.source} {directory} {storage.kind} {storage.options} 0 0"
-    mount = f"$S mount -t {storage.kind} -o {storage.options} {source} {where}"
+    mount = f"$S mount -t {storage.kind} -o {storage.options} {source} {where}{_why(storage)}"
     empty = f'[ -z "$(ls -A {where})" ]'
     hidden = f"{directory} has files in it, which a mount would hide"
     guard = f"{empty} || {{ echo '{hidden}' >&2; exit 1; }}"
@@ -92,12 +114,22 @@ def mount_steps(storage: Storage, directory: str) -> list[Step]:
     return [tool, *steps]
 
 
+def _why(storage: Storage) -> str:
+    """What mount(8) calls 'no such device' is a kernel that does not know the file system."""
+    if storage.kind not in ("nfs4", "cifs"):
+        return ""
+    lacking = f"the kernel there has no {storage.kind} client (Ubuntu: linux-modules-extra)"
+    return (
+        f" || {{ grep -qw {storage.kind} /proc/filesystems || echo {shlex.quote(lacking)} >&2; "
+        "exit 1; }"
+    )
+
+
 def refuse_other_mounts(hosts: Sequence[Host], storage: Storage, directory: str) -> None:
     """A user's own mount in that place stays, and is not taken for this one."""
-    if storage.kind == "none":
-        return
     words = ["findmnt", "-n", "-o", "SOURCE", "--mountpoint", directory]
-    for answer in on_all(hosts, lambda host: run_on(host, words)):
+    others = [host for host in hosts if storage.on(host).kind != "none"]
+    for answer in on_all(others, lambda host: run_on(host, words)):
         found = answer.stdout.strip()
         if answer.code == 0 and found.rstrip("/") != storage.source.rstrip("/"):
             raise UserError(

@@ -5,12 +5,12 @@ was begun is continued, nothing is done twice, and what a user has set is not to
 """
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.errors import Say
 from paceline.hosts.file import Host
-from paceline.hosts.ssh import login_failure, on_all, pipe_to, run_on
+from paceline.hosts.ssh import Answer, login_failure, on_all, pipe_to, run_on
 
 # A step that needs root says $S: nothing for root, sudo without a question for others.
 _ROOT = 'S=""; [ "$(id -u)" = 0 ] || S="sudo -n"; export DEBIAN_FRONTEND=noninteractive\n'
@@ -37,18 +37,19 @@ class Todo:
     step: Step
 
 
-def find_todos(hosts: Sequence[Host], steps: Sequence[Step]) -> list[Todo]:
+def find_todos(plans: Mapping[Host, Sequence[Step]]) -> list[Todo]:
     """What is not as it should be; a host that cannot be reached is an error of its own."""
-    script = _ROOT + "".join(f"( {step.check}\n) >/dev/null 2>&1; echo $?\n" for step in steps)
-    answers = on_all(hosts, lambda host: run_on(host, ["sh", "-c", script]))
+
+    def look(host: Host) -> Answer:
+        checks = (f"( {step.check}\n) >/dev/null 2>&1; echo $?\n" for step in plans[host])
+        return run_on(host, ["sh", "-c", _ROOT + "".join(checks)])
+
     todos = []
-    for answer in answers:
+    for answer in on_all(list(plans), look):
         if (failure := login_failure(answer)) is not None:
             raise failure
-        codes = answer.stdout.split()
-        todos += [
-            Todo(answer.host, step) for step, code in zip(steps, codes, strict=True) if code != "0"
-        ]
+        codes = zip(plans[answer.host], answer.stdout.split(), strict=True)
+        todos += [Todo(answer.host, step) for step, code in codes if code != "0"]
     return todos
 
 

@@ -1,8 +1,8 @@
 """The specification of a custom job for Vertex AI, the successor of AI Platform's config.yaml.
 
 `gcloud ai custom-jobs create --config` wants what the API calls CustomJobSpec. The first pool is
-the host that leads, the second the others, the third parameter servers: these only for a script of
-the user's, since Paceline's own tasks average gradients among equals.
+the host that leads, the second the others, the third parameter servers, which compute nothing that
+an accelerator would be for.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ def write_vertex(request: Request, num_parameter_servers: int = 0) -> str:
     if num_parameter_servers:
         while len(pools) < 2:
             pools.append({})
-        pools.append(pool | {"replicaCount": str(num_parameter_servers)})
+        pools.append(_without_accelerators(pool) | {"replicaCount": str(num_parameter_servers)})
     spec = {
         "workerPoolSpecs": pools,
         "scheduling": _scheduling(request),
@@ -61,6 +61,10 @@ def _pool(request: Request) -> dict[str, Any]:
         "containerSpec": container,
         "nfsMounts": _nfs(request.storage),
     }
+
+
+def _without_accelerators(pool: dict[str, Any]) -> dict[str, Any]:
+    return {**pool, "machineSpec": {"machineType": pool["machineSpec"]["machineType"]}}
 
 
 def _scheduling(request: Request) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-_OBJECT_STORES = ("rclone", "gcsfuse", "s3fs", "goofys", "mount-s3", "mountpoint-s3", "blobfuse")
+OBJECT_STORES = ("rclone", "gcsfuse", "s3fs", "goofys", "mount-s3", "mountpoint-s3", "blobfuse")
 
 
 def filesystem_of(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
@@ -24,4 +24,4 @@ def filesystem_of(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
 def is_object_store(path: Path, mounts: Path = Path("/proc/mounts")) -> bool:
     """A bucket behind a cache: other hosts see what is written there late, or when it is closed."""
     kind = filesystem_of(path, mounts).lower()
-    return kind.startswith("fuse") and any(name in kind for name in _OBJECT_STORES)
+    return kind.startswith("fuse") and any(name in kind for name in OBJECT_STORES)

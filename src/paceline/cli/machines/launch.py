@@ -2,9 +2,10 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paceline.arguments import Parser, Verbs, count, say
+from paceline.cli.machines.job_request import make_request
 from paceline.cli.machines.slurm import add_slurm, hand_in, launch_slurm, write_new
 from paceline.errors import UserError
 
@@ -70,7 +71,7 @@ def _add_machines(parser: Parser, kind: str) -> None:
         )
     if kind == "vertex":
         parser.add_argument(
-            "--parameter-servers", type=count, default=0, metavar="N", help="for a script of yours"
+            "--parameter-servers", type=count, default=0, metavar="N", help="besides --hosts"
         )
 
 
@@ -101,7 +102,7 @@ def launch_job(arguments: argparse.Namespace) -> int:
         )
     if arguments.kind == "slurm":
         return launch_slurm(arguments, script)
-    request = _request(arguments, script)
+    request = make_request(arguments, script)
     return _deliver(arguments, _write(arguments, request), request)
 
 
@@ -129,105 +130,9 @@ def _write(arguments: argparse.Namespace, request: "Request") -> str:
     from paceline.jobfiles.vertex import write_vertex
 
     if arguments.kind == "vertex":
-        if arguments.parameter_servers and arguments.recipe:
-            raise UserError(
-                "Paceline's own tasks average gradients among equals and use no parameter servers",
-                "leave --parameter-servers out, or run a script of yours after --",
-            )
         return write_vertex(request, arguments.parameter_servers)
     writers = {"sky": write_sky, "dstack": write_dstack, "kubernetes": write_kubernetes}
     return writers[arguments.kind](request)
-
-
-def _request(arguments: argparse.Namespace, script: list[str]) -> "Request":
-    from paceline.jobfiles.request import Request, job_name, read_machine
-
-    named = arguments.recipe or Path(script[0]).stem
-    name = arguments.name or job_name(Path(named).stem)
-    if name != job_name(name):
-        raise UserError(
-            f"'{name}' is no name for a job", f"small letters and dashes: {job_name(name)}"
-        )
-    run = _run_directory(arguments, name)
-    machine = read_machine(arguments.type)
-    num_procs = arguments.procs or machine.num_accelerators or None
-    if script:
-        words, sends_code = _script_words(script, run, arguments.procs), True
-    else:
-        words, sends_code = _recipe_words(arguments, run, num_procs)
-    return Request(
-        name,
-        tuple(words),
-        run,
-        arguments.nodes,
-        num_procs,
-        machine,
-        spot=arguments.spot,
-        image=arguments.image,
-        storage=arguments.storage,
-        setup=tuple(arguments.setup),
-        **_installation(arguments),
-        hours=arguments.hours,
-        region=arguments.region,
-        sends_code=sends_code,
-        group=getattr(arguments, "group", None),
-    )
-
-
-def _installation(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What is asked for; or this very Paceline where its source is here, else its version."""
-    import paceline
-    from paceline.hosts.push import installed_extras
-
-    asked = getattr(arguments, "install", None)
-    source = Path(paceline.__file__).parents[2]
-    if asked or (source / "pyproject.toml").is_file():
-        return {"install": asked, "source": source, "extras": installed_extras()}
-    return {"install": f"paceline=={paceline.__version__}"}
-
-
-def _run_directory(arguments: argparse.Namespace, name: str) -> str:
-    from paceline.jobfiles.request import MOUNT, UNSAVED
-    from paceline.jobfiles.vertex import vertex_directory
-
-    if arguments.run:
-        return str(arguments.run)
-    if arguments.storage and arguments.kind == "vertex":
-        return f"{vertex_directory(arguments.storage)}/runs/{name}"
-    if arguments.storage:
-        return f"{MOUNT}/runs/{name}"
-    say("no --storage is named: the run is on the machines' own disks, and ends with them")
-    return f"{UNSAVED}/runs/{name}"
-
-
-def _script_words(script: list[str], run: str, procs: int | None) -> list[str]:
-    chosen = ["--procs", str(procs)] if procs else []
-    return ["paceline", "run", "--run", run, *chosen, *script]
-
-
-def _recipe_words(
-    arguments: argparse.Namespace, run: str, num_procs: int | None
-) -> tuple[list[str], bool]:
-    """The command, and whether the recipe needs files from here."""
-    from paceline import recipe
-    from paceline.cli.words import understand
-    from paceline.project import is_own
-    from paceline.recipe import refuse_too_many_processes
-
-    world = arguments.nodes * (num_procs or 1)
-    settings = understand(arguments.recipe, arguments.settings, lambda _: world, say)
-    loaded = recipe.load(arguments.recipe, settings)
-    refuse_too_many_processes(loaded, world)
-    words = ["paceline", "train", arguments.recipe, *settings, "--run", run]
-    if arguments.procs:
-        words += ["--procs", str(arguments.procs)]
-    is_file = arguments.recipe not in recipe.shipped()
-    if is_file and Path(arguments.recipe).is_absolute():
-        raise UserError(
-            f"{arguments.recipe} is a path of this machine, and the job runs on others",
-            "start this command in the directory of the recipe and name it without that directory",
-        )
-    return words, is_file or is_own(loaded.workload)
 
 
 def _deliver(arguments: argparse.Namespace, text: str, request: "Request") -> int:

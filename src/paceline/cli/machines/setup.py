@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from paceline.hosts.file import Host
     from paceline.hosts.steps import Step
 
+    Plans = dict[Host, list[Step]]
+
 _REFUSED = "refused"
 """Stands among the steps that were not done where the user has said no."""
 
@@ -50,7 +52,7 @@ def add_mount(inner: Verbs) -> None:
 
 
 def _add_common(parser: Parser) -> None:
-    parser.add_argument("--credentials", help="for SMB: a file on every host")
+    parser.add_argument("--credentials", metavar="PATH", help="on every host: SMB's file, a key")
     add_hosts_file(parser)
     parser.add_argument("--yes", action="store_true", help="do it without asking")
 
@@ -59,26 +61,34 @@ def set_up_hosts(arguments: argparse.Namespace) -> int:
     """Everything is shown and asked at once; what cannot be done does not keep back the rest."""
     from paceline.hosts.file import load_hosts
     from paceline.hosts.push import Order, send_all
-    from paceline.hosts.setup import NEEDED_FOR_ENVIRONMENT, container_steps, setup_steps
+    from paceline.hosts.setup import NEEDED_FOR_ENVIRONMENT
 
-    hosts = load_hosts(arguments.hosts).hosts
-    mounting = _mount_steps(hosts, arguments, *arguments.mount) if arguments.mount else []
-    inside = _with_containers(hosts, arguments.container)
-    not_done: set[str] = set()
-    for container in dict.fromkeys(host.container for host in inside):
-        own = [host for host in inside if host.container == container]
-        steps = setup_steps() if container is None else container_steps(container)
-        not_done |= _bring_to(own, [*steps, *mounting], arguments.yes)
+    hosts = _with_containers(load_hosts(arguments.hosts).hosts, arguments.container)
+    plans = _setup_plans(hosts)
+    if arguments.mount:
+        mounting = _mount_plans(hosts, arguments, *arguments.mount)
+        plans = {host: [*steps, *mounting[host]] for host, steps in plans.items()}
+    not_done = _bring_to(plans, arguments.yes)
     if _REFUSED in not_done:
         return 1
     code = 1 if not_done else 0
-    if mounting and "mount" not in not_done:
+    if arguments.mount and "mount" not in not_done:
         code = max(code, _see_if_shared(hosts, arguments.mount[1].rstrip("/")))
-    if any(host.container for host in inside):
-        _say_container(inside, arguments.container)
+    if any(host.container for host in hosts):
+        _say_container(hosts, arguments.container)
     elif not arguments.no_env and not NEEDED_FOR_ENVIRONMENT & not_done:
-        code = max(code, send_all(hosts, Order(pip_options=arguments.pip), say))
+        code = max(code, send_all(tuple(hosts), Order(pip_options=arguments.pip), say))
     return code
+
+
+def _setup_plans(hosts: "Sequence[Host]") -> "Plans":
+    from paceline.hosts.setup import container_steps, setup_steps
+
+    by_container = {
+        container: setup_steps() if container is None else container_steps(container)
+        for container in dict.fromkeys(host.container for host in hosts)
+    }
+    return {host: by_container[host.container] for host in hosts}
 
 
 def _with_containers(hosts: "Sequence[Host]", image: str | None) -> "list[Host]":
@@ -110,21 +120,21 @@ def mount_on_hosts(arguments: argparse.Namespace) -> int:
     from paceline.hosts.file import load_hosts
 
     hosts = load_hosts(arguments.hosts).hosts
-    steps = _mount_steps(hosts, arguments, arguments.storage, arguments.directory)
-    if _bring_to(hosts, steps, arguments.yes):
+    plans = _mount_plans(hosts, arguments, arguments.storage, arguments.directory)
+    if _bring_to(plans, arguments.yes):
         return 1
     return _see_if_shared(hosts, arguments.directory.rstrip("/"))
 
 
-def _mount_steps(
+def _mount_plans(
     hosts: "Sequence[Host]", arguments: argparse.Namespace, storage: str, directory: str
-) -> "list[Step]":
+) -> "Plans":
     from paceline.hosts.mount import mount_steps, read_storage, refuse_other_mounts
 
-    read = read_storage(storage, arguments.credentials)
-    steps = mount_steps(read, directory.rstrip("/"))
-    refuse_other_mounts(hosts, read, directory.rstrip("/"))
-    return steps
+    read, place = read_storage(storage, arguments.credentials), directory.rstrip("/")
+    plans: Plans = {host: mount_steps(read.on(host), place) for host in hosts}
+    refuse_other_mounts(hosts, read, place)
+    return plans
 
 
 def _see_if_shared(hosts: "Sequence[Host]", directory: str) -> int:
@@ -137,15 +147,16 @@ def _see_if_shared(hosts: "Sequence[Host]", directory: str) -> int:
     return 0
 
 
-def _bring_to(hosts: "Sequence[Host]", steps: "list[Step]", is_agreed: bool) -> set[str]:
+def _bring_to(plans: "Plans", is_agreed: bool) -> set[str]:
     """Names of the steps that are not done in the end; nothing is done before it is shown and
     agreed."""
     from paceline.hosts.steps import apply_todos, describe, find_todos
     from paceline.terminal import printable
 
-    todos = find_todos(hosts, steps)
+    todos = find_todos(plans)
     if not todos:
-        say(f"nothing to do on {len(hosts)} hosts: {', '.join(step.name for step in steps)}")
+        wanted = dict.fromkeys(step.name for steps in plans.values() for step in steps)
+        say(f"nothing to do on {len(plans)} hosts: {', '.join(wanted)}")
         return set()
     say(f"to do:\n{printable(describe(todos))}")
     if any(todo.step.apply for todo in todos) and not (

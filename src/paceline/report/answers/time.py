@@ -22,6 +22,7 @@ _NAMES = {
     "evaluation_and_rest": "evaluation and the rest",
 }
 _MANY_EVALUATIONS = 0.2
+_MEAN_OFF = 0.02
 _SAMPLE_OFF = 0.15
 """Of the mean: from so much on, the printed steps are not like the others."""
 
@@ -69,6 +70,8 @@ def _seconds_per_1000_steps(facts: Facts) -> float:
     """With the evaluations and saves between them, where those are told apart."""
     parts = ("training", "checkpoint", "evaluation") if facts.is_own else ("training",)
     spent = sum(facts.booked.get(name, 0.0) for name in parts)
+    if not spent and facts.step_times is not None and not facts.is_own:
+        spent = facts.num_steps * facts.step_times.mean_seconds
     return 1000 * spent / facts.num_steps if facts.num_steps and spent else math.nan
 
 
@@ -93,6 +96,9 @@ def _duration_sentence(facts: Facts, idle: float, per_1000: float) -> str:
 
 
 def _steps_covered(facts: Facts) -> str:
+    if facts.first_step and facts.is_wall_whole:
+        shown = f"of which the log shows those from {facts.first_step:,} on"
+        return f"for all {facts.step:,} steps, {shown}"
     first = f"from step {facts.first_step:,} to" if facts.first_step else "up to"
     before = ", what was before is not in the log" if facts.first_step else ""
     return f"{first} step {facts.step:,}{before}"
@@ -183,6 +189,9 @@ def _step_sentence(facts: Facts, times: StepTimes) -> str:
         low, high = format_seconds(times.low_seconds), format_seconds(times.high_seconds)
         text += f"; 90 % took between {low} and {high}"
     text += "."
+    if not facts.is_own and abs(times.mean_seconds / times.median_seconds - 1) > _MEAN_OFF:
+        mean = format_seconds(times.mean_seconds)
+        text += f" The mean over {count_of(times.num_steps, 'step')} is {mean}."
     if times.slowest is not None:
         text += f" The slowest took {format_seconds(times.slowest.seconds)}{_slowest(facts)}."
     if times.steps_per_timing > 1:

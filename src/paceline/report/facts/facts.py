@@ -395,6 +395,8 @@ class Facts:
     wall_seconds: float = 0.0
     wall_how: str = ""
     is_wall_estimated: bool = False
+    is_wall_whole: bool = False
+    """Of a log: the time is that of all steps, also where the log begins in the middle."""
     booked: dict[str, float] = field(default_factory=dict)
     """Seconds by purpose, which add up to the wall time."""
     pause_seconds: float | None = None

@@ -66,6 +66,7 @@ def as_facts(run: ForeignRun, options: Options) -> Facts:
         wall_seconds=run.wall_seconds or _timed_seconds(run),
         wall_how=run.wall_how or "the printed times of steps, start-up and evaluations, added up",
         is_wall_estimated=run.wall_seconds is None,
+        is_wall_whole=run.is_wall_whole,
         booked=_booked(run),
         pause_seconds=run.pause_seconds,
         num_steps=run.step_times.num_steps,
@@ -86,7 +87,10 @@ def _timed_seconds(run: ForeignRun) -> float:
 
 
 def _booked(run: ForeignRun) -> dict[str, float]:
-    """By purpose, as far as they are told apart; they add up to the wall time."""
+    """By purpose, as far as they are told apart; they add up to the wall time. Of a log that begins
+    in the middle only the end is known, so it says nothing of the whole."""
+    if run.is_wall_whole and run.first_step and run.step_times.num_steps < run.step:
+        return {}
     parts = {
         "training": run.step_times.total_seconds,
         "start_up": run.start_up_seconds or 0.0,

@@ -17,6 +17,8 @@ class _Kind:
     pattern: re.Pattern[str]
     name: str
     remedy: str
+    is_of_start: bool = False
+    """It cannot happen to a program that already trains."""
 
 
 _KINDS = (
@@ -35,6 +37,7 @@ _KINDS = (
         "mpirun was asked for more processes than it has slots for",
         "write `slots=N` behind each host in the host file, or start fewer processes (`-np`), or "
         "allow more than there are cores (`--oversubscribe`)",
+        is_of_start=True,
     ),
     _Kind(
         re.compile(
@@ -48,11 +51,13 @@ _KINDS = (
         re.compile(r"Permission denied \(publickey|Host key verification failed"),
         "ssh could not log in to a host",
         "log in once by hand with the same key: ssh HOST true",
+        is_of_start=True,
     ),
     _Kind(
         re.compile(r"ModuleNotFoundError|No module named|ImportError"),
         "a Python package is missing",
         "install it into the environment that starts the training, on every host",
+        is_of_start=True,
     ),
     _Kind(
         re.compile(r"No such file or directory|FileNotFoundError|NotFoundError|does not exist"),
@@ -75,6 +80,7 @@ _KINDS = (
         "check `nvidia-smi` on the host, and that the driver fits the library",
     ),
 )
+_OF_START = {kind.name for kind in _KINDS if kind.is_of_start}
 HINTS = (
     *("Error", "Exception", "Interrupt", "SystemExit", "signal", "Killed", "fault", "not "),
     *("No ", "Unknown", "unknown", "Host key", "Permission denied", "Address already", "EADDR"),
@@ -83,11 +89,15 @@ HINTS = (
 """One of these is in every line that could tell of a failure."""
 _LONGEST = 200
 _HARMLESS = re.compile(r"^\W*(?:WARNING|warn|rm:|ls:|cat:|mkdir:)|Warning:", re.IGNORECASE)
+_CODE = re.compile(
+    r"^\s*(?:#|//|(?:raise|except|assert|return|import|if|elif|while)\b(?!:)|\w*print\w*\()"
+)
+"""A traceback shows source, and some programs print their own."""
 
 
 def failure_in(line: str) -> Failed | None:
     """What a line tells of an end; None for every other line."""
-    if not any(map(line.__contains__, HINTS)) or _HARMLESS.search(line):
+    if not any(map(line.__contains__, HINTS)) or _HARMLESS.search(line) or _CODE.match(line):
         return None
     match = _ERROR.match(line) or _SIGNAL.search(line)
     told = (match[1] if match else line).strip()[:_LONGEST]
@@ -116,12 +126,19 @@ class Failures:
         self._found = None
 
     @property
+    def found(self) -> Failed | None:
+        return self._found
+
+    @property
     def _told(self) -> str:
         return self._found.line if self._found else ""
 
     def ended(self, run: ForeignRun) -> None:
-        run.failure = self._found or run.failure
-        self._found = None
+        found, self._found = self._found, None
+        if found and run.step and found.kind in _OF_START:
+            run.notes.append(f"another start into the same log failed: {found.line}")
+        else:
+            run.failure = found or run.failure
 
 
 FAILED_START = "a program that did not start training"

@@ -238,6 +238,7 @@ class _Reader:
         elif (match := _WALL.match(without_stamp(line))) and (seconds := _duration(match[1])):
             run.wall_seconds = seconds
             run.wall_how = "the wall time that is printed at the end of the log"
+            run.is_wall_whole = True
             run.has_end = True
         elif match := _CPU.match(without_stamp(line)):
             run.cpu_seconds = _duration(match[1])

@@ -123,7 +123,7 @@ def _resumes(run: ForeignRun, earlier: ForeignRun) -> bool:
     is_in_the_middle = run.first_step is not None or first[0] > (spacing or first[0]) + 1
     if not is_in_the_middle or first[0] > earlier.step + (spacing or 1):
         return False
-    if run.path == earlier.path:
+    if (run.path, run.part) == (earlier.path, earlier.part):
         return True
     return _began_after(run, earlier) and _loss_goes_on(first, earlier)
 

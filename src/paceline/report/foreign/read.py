@@ -27,9 +27,11 @@ _READABLE = (
     "(docs/foreign-formats.md), text as it is or compressed. Of an unknown tool, three lines at "
     "least must name a step and a loss"
 )
-_LOG_SUFFIXES = {"", ".log", ".out", ".err", ".txt", ".gz", ".bz2", ".xz"}
-_EVENT_FOLDERS = {"tensorboard", "tb", "tb_logs", "events", "runs", "logs"}
+_LOG_SUFFIXES = {"", ".log", ".out", ".err", ".txt", ".gz", ".bz2", ".xz", ".jsonl"}
+_JSON_LOGS = (".log.json", "scalars.json")
+_EVENT_FOLDERS = {"tensorboard", "tb", "tb_logs", "tf_logs", "vis_data", "events", "runs", "logs"}
 _MOST_FILES = 2000
+_LFS = b"version https://git-lfs.github.com/spec/"
 _LINES_AT_BEGIN = 20_000
 
 
@@ -67,12 +69,32 @@ def read_foreign(path: Path) -> ForeignRun:
         raise UserError(f"{path} does not exist", _READABLE)
     run = _read_directory(path) if path.is_dir() else _read_file(path)
     if run is None:
+        _refuse_pointers(path)
         raise UserError(f"{path} holds nothing that can be reported", _READABLE)
     if path.is_dir():
         run.counters += counters_in(path)
     if run.path != path and path.is_dir():
         run.notes.append(f"read from {run.path}")
     return run
+
+
+def _refuse_pointers(path: Path) -> None:
+    """A repository cloned without Git LFS holds a few lines in place of each large file."""
+    files = [path] if path.is_file() else (f for f in path.rglob("*") if f.is_file())
+    pointer = next((file for file in islice(files, _MOST_FILES) if _is_lfs_pointer(file)), None)
+    if pointer is not None:
+        raise UserError(
+            f"{pointer} is only a pointer of Git LFS: the file itself was not fetched",
+            "in that repository: git lfs pull",
+        )
+
+
+def _is_lfs_pointer(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_LFS)) == _LFS
+    except OSError:
+        return False
 
 
 def _read_directory(path: Path) -> ForeignRun | None:
@@ -135,6 +157,7 @@ def is_beside(log: Path, run: Path, top: Path) -> bool:
 
 
 def _read_file(path: Path) -> ForeignRun | None:
+    _refuse_pointers(path)
     if is_event_file(path):
         return one_run(tensorboard.read(path))
     if store := formats.store_of(path):
@@ -153,11 +176,18 @@ def _read_with(path: Path, read: formats.Reader) -> list[ForeignRun]:
     return read(path, text_lines(path))
 
 
+def _may_be_log(file: Path) -> bool:
+    """OpenMMLab writes the same as text and as JSON."""
+    if file.name.endswith(_JSON_LOGS):
+        return not file.with_suffix("").is_file()
+    return file.suffix in _LOG_SUFFIXES
+
+
 def _known_logs(directory: Path) -> Iterator[tuple[Path, formats.Reader]]:
     """Text logs below a directory, one per process perhaps; only their begin is looked at."""
     files = sorted(file for file in directory.rglob("*") if file.is_file())
     for file in files[:_MOST_FILES]:
-        if file.suffix in _LOG_SUFFIXES and looks_like_text(file):
+        if _may_be_log(file) and looks_like_text(file):
             begin = list(islice(text_lines(file), _LINES_AT_BEGIN))
             read = formats.reader_of(partial(iter, begin))
             if read is not None:

@@ -177,6 +177,8 @@ class ForeignRun:
     step_times: StepTimes = field(default_factory=StepTimes)
     wall_seconds: float | None = None
     wall_how: str = ""
+    is_wall_whole: bool = False
+    """The tool says how long it took in all, also where the log begins in the middle."""
     start_up_seconds: float | None = None
     evaluation_seconds: float | None = None
     pause_seconds: float | None = None
@@ -206,6 +208,8 @@ class ForeignRun:
     units_per_second: float | None = None
     gradient_how: str = "4 bytes for each, as 32-bit gradients take"
 
+    part: int = 0
+    """Where a file holds what several programs printed: which of them, e.g. the notebook's cell."""
     counters: list[Counters] = field(default_factory=list)
     """What tools that watch the machines recorded meanwhile, by host."""
     config: dict[str, Any] = field(default_factory=dict)

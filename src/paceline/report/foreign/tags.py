@@ -28,6 +28,7 @@ _SCORES = {
     "prec": "top-",
     "f": "F",
     "map": "mAP",
+    "ap": "AP",
     "miou": "mIoU",
     "rouge": "ROUGE",
     "auc": "AUC",
@@ -42,6 +43,9 @@ _SCORES = {
     "eer": "EER",
 }
 _ORDER = ("BLEU", "chrF", "top-1", "accuracy", "WER", "CER")
+_WRITTEN_AS_ONE = (("mAP", "map"), ("mIoU", "miou"), ("chrF", "chrf"))
+_PARTS_OF_SIZE = {"s", "m", "l", "small", "medium", "large"}
+"""'bbox_mAP_s' is of small objects alone."""
 _STRAY = {"scale", "grad", "gradient", "norm", "weight", "ratio", "lowest", "best"}
 """Words that make 'loss' something else: 'loss_scale', 'best loss so far'."""
 
@@ -55,7 +59,10 @@ class Meaning:
 
 
 def meaning_of(tag: str) -> Meaning | None:
-    words = [word.lower() for word in _WORD.findall(tag)]
+    plain = tag
+    for written, word in _WRITTEN_AS_ONE:
+        plain = plain.replace(written, f" {word} ")
+    words = [word.lower() for word in _WORD.findall(plain)]
     is_validation = any(word in _VALIDATION for word in words)
     bare = [word for word in words if word not in _VALIDATION | _TRAINING]
     if kind := _timing_kind(tag.lower(), bare):
@@ -95,10 +102,19 @@ def _score_name(words: list[str]) -> str | None:
             name = _SCORES[word]
             if word == "f" and not number:
                 continue
+            if name in ("mAP", "AP"):
+                return _precision_name(name, words[place + 1 :])
             if number and name in ("top-", "accuracy"):
                 return f"top-{number}"
             return "accuracy" if name == "top-" else name + number * (name == "F")
     return None
+
+
+def _precision_name(name: str, rest: list[str]) -> str | None:
+    """'AP50' and 'mAP_75' are at one threshold, which is another measure."""
+    if set(rest) & _PARTS_OF_SIZE or "copypaste" in rest:
+        return None
+    return name + next((word for word in rest if word.isdecimal() and len(word) == 2), "")
 
 
 def by_importance(names: Iterable[str]) -> list[str]:

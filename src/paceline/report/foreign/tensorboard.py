@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from statistics import median
 
@@ -14,6 +14,7 @@ from paceline.report.foreign.event_files import Scalar, Start, read_scalars
 from paceline.report.foreign.reading.longest import is_much, last_step_of_events, longest
 from paceline.report.foreign.run import Curve, ForeignRun, Points, StepTimes
 from paceline.report.foreign.tags import Kind, Meaning, by_importance, meaning_of
+from paceline.units import count_of
 
 TOOL = "TensorBoard event files"
 
@@ -26,6 +27,8 @@ _HAS_SPLIT = re.compile(
 )
 _WRITER = re.compile(r"tfevents\.\d+\.(.+?)(?:\.\d+)?(?:\.v2)?$")
 """The host and the number of the process that wrote the file."""
+_MADE = re.compile(r"tfevents\.(\d{9,11})\.")
+_FIRST_EVENTS = 200
 _PLAIN_LOSS = {
     "loss",
     "total",
@@ -116,8 +119,7 @@ def read(path: Path, only_seen: dict[Path, int] | None = None) -> Iterator[Forei
         only_seen |= {path.joinpath(*p): step or 0 for p, step in ends.items() if p not in kept}
         groups = {place: members for place, members in groups.items() if place in kept}
     for place, members in groups.items():
-        if (found := _read_group(path.joinpath(*place), members)) is not None:
-            yield found
+        yield from _read_group(path.joinpath(*place), members)
 
 
 def _last_step(members: list[tuple[Path, str]]) -> int | None:
@@ -142,34 +144,71 @@ def _is_split(
     return bool(_HAS_SPLIT.search(name)) and (above, _writer_of(file)) in writers
 
 
-def _read_group(path: Path, files: list[tuple[Path, str]]) -> ForeignRun | None:
+def _read_group(path: Path, files: list[tuple[Path, str]]) -> Iterator[ForeignRun]:
+    """A file that begins at the first step again is another run into the same directory, not one
+    that was resumed."""
     series: dict[str, _Series] = {}
-    for file, prefix in files:
-        known: dict[str, _Series] = {}
-        for event in read_scalars(file):
-            if isinstance(event, Start):
-                for one in series.values():
-                    if one.tag.startswith(prefix):
-                        one.drop_from(event.step)
-                continue
-            bare, step, time, value = event
-            if bare not in known:
-                tag = prefix + bare
-                if tag not in series:
-                    if len(series) >= _MOST_TAGS:
-                        continue
-                    series[tag] = _Series(tag, meaning_of(tag))
-                known[bare] = series[tag]
-            known[bare].add(file, step, time, value)
+    for file, prefix in sorted(files, key=lambda member: _made_at(member[0])):
+        events = read_scalars(file)
+        begin = list(islice(events, _FIRST_EVENTS))
+        if _begins_anew(begin, prefix, series):
+            yield from _run_if_any(path, series)
+            series = {}
+        _add_events(series, file, prefix, chain(begin, events))
+    yield from _run_if_any(path, series)
+
+
+def _run_if_any(path: Path, series: dict[str, _Series]) -> list[ForeignRun]:
     filled = [one for one in series.values() if one.times]
-    return _run_of(path, filled) if filled else None
+    return [_run_of(path, filled)] if filled else []
+
+
+def _made_at(file: Path) -> tuple[int, str]:
+    match = _MADE.search(file.name)
+    return (int(match[1]) if match else 0, str(file))
+
+
+def _begins_anew(begin: Iterable[Scalar | Start], prefix: str, series: dict[str, _Series]) -> bool:
+    """By the first scalar that the run before had too: a file that goes on with it does not begin
+    where a tool logs its first value."""
+    scalars = [event for event in begin if isinstance(event, Scalar)]
+    first = next((one for one in scalars if prefix + one.tag in series), None)
+    if first is None:
+        return False
+    known = series[prefix + first.tag]
+    following = next((s.step for s in scalars if s.tag == first.tag and s.step > first.step), None)
+    spacing = following - first.step if following is not None else known.times.spacing or 1
+    began = known.times.first[0] if known.times.first else 0
+    is_at_begin = first.step <= max(spacing + 1, began)
+    return is_at_begin and first.step < known.last_step and known.times.num_points > 1
+
+
+def _add_events(
+    series: dict[str, _Series], file: Path, prefix: str, events: Iterable[Scalar | Start]
+) -> None:
+    known: dict[str, _Series] = {}
+    for event in events:
+        if isinstance(event, Start):
+            for one in series.values():
+                if one.tag.startswith(prefix):
+                    one.drop_from(event.step)
+            continue
+        bare, step, time, value = event
+        if bare not in known:
+            tag = prefix + bare
+            if tag not in series:
+                if len(series) >= _MOST_TAGS:
+                    continue
+                series[tag] = _Series(tag, meaning_of(tag))
+            known[bare] = series[tag]
+        known[bare].add(file, step, time, value)
 
 
 def _run_of(path: Path, series: list[_Series]) -> ForeignRun:
     run = ForeignRun(path, TOOL)
     known = [one for one in series if one.meaning is not None]
     clock = _clock_series(known or series)
-    run.step = clock.times.points[-1][0]
+    run.step = _last_step_of(known, clock)
     first, spacing = clock.times.points[0][0], clock.times.spacing
     if spacing and first > 2 * spacing:
         run.first_step = first
@@ -179,8 +218,16 @@ def _run_of(path: Path, series: list[_Series]) -> ForeignRun:
     num_strange = len(series) - len(known)
     if num_strange:
         some = ", ".join(sorted(one.tag for one in series if one.meaning is None)[:6])
-        run.notes.append(f"{num_strange} scalars were not understood by their names: {some}")
+        told = count_of(num_strange, "scalar")
+        run.notes.append(f"not understood by the name: {told} ({some})")
     return run
+
+
+def _last_step_of(known: list[_Series], clock: _Series) -> int:
+    """An evaluation after the last logged step of training tells how far that went."""
+    last, spacing = clock.times.points[-1][0], clock.times.spacing or 1
+    later = [one.last_step for one in known if last < one.last_step <= last + spacing]
+    return max([last, *later])
 
 
 def _fill_wall(run: ForeignRun, series: list[_Series], clock: _Series) -> None:
@@ -192,17 +239,19 @@ def _fill_wall(run: ForeignRun, series: list[_Series], clock: _Series) -> None:
     stamps = [one.times.points[0][1] for one in series]
     begin = min(stamp for stamp in [*stamps, first_stamp] if stamp >= first_stamp - before)
     run.begin_time, run.end_time = begin, max(one.end_time for one in series)
-    run.wall_seconds = max(run.end_time - begin, 0.0)
+    if clock.times.num_points > 1:  # else all was logged at one moment, when it was over
+        run.wall_seconds = max(run.end_time - begin, 0.0)
     run.began = datetime.fromtimestamp(begin, UTC).strftime("%Y-%m-%d %H:%M UTC")
     run.wall_how = "from the first to the last time stamp of training in the event files"
     told = _of_kind([one for one in series if one.meaning], "wall seconds", False)
     if told and told[0].values.last:
         run.wall_seconds = told[0].values.last[1]
         run.wall_how = f"the scalar '{told[0].tag}' of the event file"
+        run.is_wall_whole = True
     evaluations = _of_kind([one for one in series if one.meaning], "wall seconds", True)
     if evaluations:
         spent = sum(value for _, value in evaluations[0].values.points)
-        run.evaluation_seconds = min(spent, run.wall_seconds) or None
+        run.evaluation_seconds = min(spent, run.wall_seconds or spent) or None
 
 
 def _clock_series(series: list[_Series]) -> _Series:

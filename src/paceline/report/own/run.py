@@ -239,7 +239,8 @@ def _loss_by_step(rows: StepColumns) -> Points:
     """Nothing unless every line tells it: half a curve of steps, half of means, misleads."""
     known = ~np.isnan(rows.step_losses)
     num_known = int(known.sum())
-    is_whole = num_known and np.isfinite(rows["loss"]).all() and known.all()
+    is_listed = num_known == rows.total("num_steps")
+    is_whole = num_known and is_listed and np.isfinite(rows["loss"]).all() and known.all()
     return Points(rows.step_numbers(), rows.step_losses) if is_whole else Points()
 
 

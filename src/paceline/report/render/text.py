@@ -161,8 +161,9 @@ def _step(facts: Facts) -> Iterator[str]:
         return
     low, high = format_seconds(times.low_seconds), format_seconds(times.high_seconds)
     spread = f"{format_seconds(times.median_seconds)} (90 % between {low} and {high})"
-    speed = f"{times.units_per_second or 0.0:,.0f} {plural(facts.unit)}/s over the whole world"
-    yield f"step: median {spread}; {speed}"
+    rate = times.units_per_second or 0.0
+    shown = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+    yield f"step: median {spread}; {shown} {plural(facts.unit)}/s over the whole world"
 
 
 def _verdict(found: list[Answer]) -> Iterator[str]:

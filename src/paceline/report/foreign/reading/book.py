@@ -18,6 +18,7 @@ from paceline.report.foreign.run import Curve, ForeignRun
 _NONE: Mapping[str, float] = MappingProxyType({})
 _RECENT = 8
 """Lines: a step that was seen in so few is the same step of another process."""
+_FAR_APART = 3
 _SURE = 0.8
 SAMPLE = "sample"
 MEAN = "mean"
@@ -40,16 +41,19 @@ class Book:
         self.run.step_times.how = self._how
         self.pace = Pace(is_sample=self._timing == SAMPLE)
         self._recent.clear()
+        self._first_step = 0
         self._copies_now, self._copies = 1, dict[int, int]()
         """How many lines each step had, and how many steps had so many."""
         self._runs.append(self.run)
 
     def progress(self, told: Progress) -> None:
         if self._recent and told.step <= self._recent[-1]:
-            if told.step in self._recent:
+            if told.step in self._recent and not self._is_first_again(told.step):
                 self._again(told)
                 return
             self._begin_again()
+        if not self._recent:
+            self._first_step = told.step
         self._count_copies()
         self._recent.append(told.step)
         run = self.run
@@ -62,6 +66,11 @@ class Book:
             run.training_scores.setdefault(name, Curve()).add(told.step, value)
         run.step = max(run.step, told.step)
         self.pace.add(told)
+
+    def _is_first_again(self, step: int) -> bool:
+        """A short run that was started once more; processes of one run are never so far apart."""
+        lines_ago = len(self._recent) - 1 - self._recent.index(step)
+        return step == self._first_step and lines_ago >= _FAR_APART
 
     def _again(self, told: Progress) -> None:
         """The same step with another loss was printed by another process; the same line again
@@ -100,6 +109,7 @@ class Book:
         at = run.step if step is None else step
         if step is None and not self._recent:
             return  # an evaluation that belongs to no step is no point of a curve
+        self._failures.went_on(run)
         if loss is not None:
             _add_once(run.validation_loss, at, loss)
         for name, value in scores.items():

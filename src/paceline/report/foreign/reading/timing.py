@@ -11,6 +11,9 @@ from paceline.report.foreign.run import Curve, ForeignRun, Points
 _PAUSE = 5.0
 """A gap of so many median steps is not a step."""
 _ROUGH_SECONDS = 10.0
+_MOST_RATES = 50_000
+_DIFFERENT = 0.15
+"""Times of single steps are further than this from the mean of all; printed means are not."""
 _HOW_STAMPS = "time stamps of the lines"
 _HOW_WALL = "from the first to the last time stamp of its progress"
 
@@ -66,6 +69,8 @@ class Pace:
         self._waits = 0.0
         self._units = 0.0
         self._unit_time = 0.0
+        self._rates: dict[int, float] = {}
+        """Units per second by step, where no line tells how long its steps took."""
         self._stamps = Curve()
         self._breaks: set[int] = set()
         self._last_stamp: float | None = None
@@ -118,6 +123,8 @@ class Pace:
             spent = num_steps * seconds if seconds else num_steps / rate
             self._unit_time += spent
             self._units += rate * spent
+            if not seconds and len(self._rates) < _MOST_RATES:
+                self._rates[told.step] = rate
 
     def interrupted(self) -> None:
         """Something else than a step was done after the line before."""
@@ -190,6 +197,11 @@ class Pace:
         times.curve, times.slowest = self._times, self._slowest
         times.num_steps = sum(one.num_steps for one in means)
         times.total_seconds = sum(one.num_steps * one.step_seconds for one in means)
+        spacing, mean = self.spacing or 1, times.mean_seconds or 0.0
+        printed = self._total / self._num_timed if self._num_timed else mean
+        is_single = self._is_sample or abs(printed - mean) > _DIFFERENT * mean
+        times.is_sample = is_single and spacing > 1
+        times.steps_per_timing = 1 if is_single else spacing
         waits = [m.num_steps * m.input_seconds for m in means if m.input_seconds is not None]
         if len(waits) == len(means):
             times.input_seconds = sum(waits)
@@ -216,6 +228,20 @@ class Pace:
         )
         pauses = sum(gap.seconds for gap in gaps) - times.total_seconds
         run.pause_seconds = pauses if pauses > 0.01 * times.total_seconds else None
+        if (rate := self._rate_between(stamps, typical)) is not None:
+            run.units_per_second = rate
+
+    def _rate_between(self, stamps: Points, typical_seconds: float) -> float | None:
+        """Of the time in which steps were done, as their length is: a night in which a laptop
+        slept is in the printed rate of one line."""
+        units = seconds = 0.0
+        for before, now in pairwise(stamps):
+            gap, num_steps = now[1] - before[1], now[0] - before[0]
+            is_pause = before[0] in self._breaks or gap > _PAUSE * typical_seconds * num_steps
+            if now[0] in self._rates and gap > 0 and not is_pause:
+                units += self._rates[now[0]] * gap
+                seconds += gap
+        return units / seconds if seconds else None
 
 
 def _gaps(stamps: Points, breaks: set[int]) -> Iterator[_Gap]:

@@ -47,6 +47,9 @@ def fill_from_entries(
         _fill_times(run, entries)
     if per_epoch and not is_counted:
         run.steps_per_epoch = round(per_epoch)
+    first, spacing = run.training_loss.first, run.training_loss.spacing
+    if first and spacing and not is_counted and first[0] > 2 * spacing:
+        run.first_step = first[0]
     if total and run.step >= total:
         run.has_end = True
 
@@ -58,19 +61,23 @@ def _steps_of(entries: Sequence[Entry], per_epoch: float | None) -> list[int] | 
     if not per_epoch or any(entry.epoch is None for entry in entries):
         return None
     guessed = [(entry.epoch or 0.0) * per_epoch for entry in entries]
-    every = _logging_steps([g for g, e in zip(guessed, entries, strict=True) if "loss" in e.values])
+    every = _logging_steps(
+        [g for g, e in zip(guessed, entries, strict=True) if "loss" in e.values], 1 / per_epoch
+    )
     if not every:
         return [round(guess) for guess in guessed]
-    return _on_multiples(guessed, entries, every, 0.5 + 0.005 * per_epoch)
+    return _on_multiples(guessed, entries, every, per_epoch)
 
 
 def _on_multiples(
-    guessed: Sequence[float], entries: Sequence[Entry], every: int, rounding: float
+    guessed: Sequence[float], entries: Sequence[Entry], every: int, per_epoch: float
 ) -> list[int]:
-    """Epochs have two digits, which may be hundreds of steps; losses come every so many steps."""
+    """Epochs have two digits, which may be hundreds of steps; losses come every so many steps.
+    Where an epoch is not of whole steps, the guess is less and less right."""
     steps: list[int] = []
     num_losses = 0
     for guess, entry in zip(guessed, entries, strict=True):
+        rounding = 0.5 + 0.005 * per_epoch + guess / per_epoch
         if "loss" not in entry.values:
             steps.append(
                 steps[-1] if steps and abs(steps[-1] - guess) <= rounding else round(guess)
@@ -83,13 +90,14 @@ def _on_multiples(
     return steps
 
 
-def _logging_steps(guessed: Sequence[float]) -> int | None:
-    """The distance of which all logged steps are multiples, as far as rounding lets it be seen."""
+def _logging_steps(guessed: Sequence[float], drift: float) -> int | None:
+    """The distance of which all logged steps are multiples, as far as rounding lets it be seen.
+    `drift` is by how much of itself a guess may be wrong."""
     if len(guessed) < 3 or guessed[-1] <= 0:
         return None
     mean = guessed[-1] / len(guessed)
     every = round(mean)
-    fits = every > 0 and abs(mean - every) * len(guessed) < 0.25 * every
+    fits = every > 0 and abs(mean - every) < (0.25 / len(guessed) + drift) * every
     return every if fits else None
 
 
@@ -113,6 +121,7 @@ def _fill_curves(run: ForeignRun, step: int, values: dict[str, float]) -> None:
     if "train_runtime" in values:
         run.wall_seconds = values["train_runtime"]
         run.wall_how = "train_runtime, which the trainer logs at its end"
+        run.is_wall_whole = True
         run.has_end = True
         return
     rate = values.get("learning_rate")

@@ -37,7 +37,7 @@ def read(path: Path) -> list[ForeignRun]:
     begin, end = number(meta.get("start_time")), number(meta.get("end_time"))
     if begin is not None and end is not None and end > begin:
         run.wall_seconds = (end - begin) / 1000
-        run.wall_how = "start_time and end_time of the run"
+        run.wall_how, run.is_wall_whole = "start_time and end_time of the run", True
         run.began = f"{in_words(begin / 1000)} UTC"
     state = _STATES.get(meta.get("status", ""), meta.get("status", "").lower())
     run.has_end = state == "finished"

@@ -1,6 +1,7 @@
-"""Jupyter notebooks: what cells printed is a log, what they contain tells settings.
+"""Jupyter notebooks: what a cell printed is a log, what all of them contain tells settings.
 
-Everything that was printed goes through all readers of text. Hugging Face's trainer draws a table
+Everything that was printed goes through all readers of text, cell by cell: two cells that train are
+two runs. Hugging Face's trainer draws a table
 in notebooks instead of printing; it is read here.
 """
 
@@ -35,12 +36,14 @@ def is_notebook(path: Path) -> bool:
 def read(path: Path, read_lines: ReadLines) -> list[ForeignRun]:
     cells = _cells(path)
     code = "\n".join(_text(cell.get("source")) for cell in cells if cell.get("cell_type") == "code")
-    outputs = [out for cell in cells for out in cell.get("outputs") or [] if isinstance(out, dict)]
-    runs = [run for table in _tables(outputs) if (run := _table_run(path, table)) is not None]
-    if not runs:
-        runs = read_lines(path, list(_lines(outputs)))
-    for run in runs:
-        _add_settings(run, code)
+    runs: list[ForeignRun] = []
+    for number_of_cell, cell in enumerate(cells):
+        outputs = [out for out in cell.get("outputs") or [] if isinstance(out, dict)]
+        found = [run for table in _tables(outputs) if (run := _table_run(path, table)) is not None]
+        for run in found or read_lines(path, list(_lines(outputs))):
+            run.part = number_of_cell
+            _add_settings(run, code)
+            runs.append(run)
     return runs
 
 
@@ -98,27 +101,37 @@ def _table_run(path: Path, text: str) -> ForeignRun | None:
     step, total, epochs = int(bar[1]), int(bar[2]), int(bar[5])
     names = [name.lower() for name in rows[0]]
     per_epoch = total / epochs if epochs else None
-    entries = [_entry(names, row, per_epoch) for row in rows[1:]]
+    entries = _on_ends_of_epochs([_entry(names, row) for row in rows[1:]], per_epoch)
     run = ForeignRun(path, _TRAINER)
     run.steps_wanted = total
     fill_from_entries(run, [entry for entry in entries if entry.step], per_epoch, total)
-    run.step = step
+    run.step, run.has_end = step, step >= total
     if seconds := clock_seconds(bar[3]):
         run.wall_seconds, run.wall_how = seconds, "the time that its progress bar shows"
+        run.is_wall_whole = True
         run.step_times.num_steps, run.step_times.total_seconds = step, seconds
         run.step_times.how = "the time of its progress bar over its steps, evaluations included"
     return run
 
 
-def _entry(names: list[str], row: list[str], per_epoch: float | None) -> Entry:
+def _on_ends_of_epochs(entries: list[Entry], per_epoch: float | None) -> list[Entry]:
+    """Where the table names whole epochs: 0.99 is shown as 0, and nothing is evaluated before."""
+    shift = 1 if entries and entries[0].epoch == 0 else 0
+    return [
+        entry._replace(step=round((entry.epoch + shift) * per_epoch))
+        if entry.step is None and entry.epoch is not None and per_epoch
+        else entry
+        for entry in entries
+    ]
+
+
+def _entry(names: list[str], row: list[str]) -> Entry:
     values: dict[str, float] = {}
     for name, text in zip(names, row, strict=False):
         value = number(text)
         if value is not None:
             values[_COLUMNS.get(name, f"eval_{name.replace(' ', '_')}")] = value
     step, epoch = values.pop("eval_step", None), values.pop("eval_epoch", None)
-    if step is None and epoch is not None and per_epoch:
-        step = epoch * per_epoch
     values.pop("eval_runtime", None)
     return Entry(values, epoch, round(step) if step is not None else None)
 

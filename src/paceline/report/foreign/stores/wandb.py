@@ -153,6 +153,7 @@ def _by_summary(folder: Path) -> list[ForeignRun]:
     run.step = whole(values.get(name)) or step
     if seconds:
         run.wall_seconds, run.wall_how = seconds, "_runtime in the summary"
+        run.is_wall_whole = True
     scalars = [
         Scalar(key, run.step, 0.0, value)
         for key, given in values.items()

@@ -4,6 +4,7 @@ from paceline.report.foreign.reading.contract import TextFormat
 from paceline.report.foreign.text import (
     bars,
     hugging_face,
+    json_lines,
     keras,
     megatron,
     metric_logger,
@@ -25,6 +26,7 @@ FORMATS: tuple[TextFormat, ...] = (
     metric_logger.FORMAT,
     keras.FORMAT,
     mxnet.FORMAT,
+    json_lines.FORMAT,
     bars.FORMAT,
     unknown.FORMAT,
 )

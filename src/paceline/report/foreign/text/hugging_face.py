@@ -14,6 +14,7 @@ import ast
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from paceline.report.foreign.failures import Failures
@@ -136,19 +137,36 @@ class _Reader:
         run.global_batch = told.get("Total train batch size")
         run.batch_how = "as it prints before it trains" if run.global_batch else ""
         _world(run, told.get("Gradient Accumulation steps") or 1)
-        epochs = told.get("Num Epochs")
-        per_epoch = total / epochs if total and epochs else None
-        last = start.entries[-1]
-        if per_epoch is None and total and last.epoch and "train_runtime" in last.values:
-            per_epoch = total / last.epoch
+        per_epoch = _steps_per_epoch(start, total)
         fill_from_entries(run, _placed(start, per_epoch), per_epoch, total)
         if start.bar and run.wall_seconds is None and start.bar[2] and start.bar[0]:
             step, _, seconds = start.bar
+            run.step = max(run.step, step)
             run.wall_seconds, run.wall_how = seconds, "the time that its progress bar shows"
+            run.is_wall_whole = True
             run.step_times.num_steps = step
             run.step_times.total_seconds = max(seconds - (run.evaluation_seconds or 0.0), 0.0)
             run.step_times.how = "the time of its progress bar, without evaluations, over its steps"
         return run
+
+
+def _steps_per_epoch(start: _Start, total: int | None) -> float | None:
+    """Of 1,907 batches, 4 for each step, 476 steps are taken in an epoch of 476.75: the total
+    tells the first figure, and `epoch` is counted by the second."""
+    epochs, last = start.settings.get("Num Epochs"), start.entries[-1]
+    rough = total / epochs if total and epochs else None
+    if rough is None:
+        is_known = total and last.epoch and "train_runtime" in last.values
+        return (total or 0) / (last.epoch or 1.0) if is_known else None
+    is_over = last.epoch and "train_runtime" in last.values
+    candidates = [(total or 0) / (last.epoch or 1.0)] if is_over else []
+    by_bar = [
+        step / entry.epoch
+        for entry, step in zip(start.entries, start.bar_steps, strict=True)
+        if step and entry.epoch and entry.epoch > (last.epoch or 0.0) / 2
+    ]
+    candidates += [median(by_bar)] if by_bar else []
+    return next((one for one in candidates if rough - 0.5 <= one <= rough + 1.5), rough)
 
 
 def _placed(start: _Start, per_epoch: float | None) -> list[Entry]:

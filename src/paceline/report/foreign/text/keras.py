@@ -10,15 +10,21 @@ in it where there is one.
 """
 
 import re
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from paceline.report.foreign.failures import failure_in
 from paceline.report.foreign.reading.book import Book, Progress
 from paceline.report.foreign.reading.contract import CERTAIN, LIKELY, NO, TextFormat
+from paceline.report.foreign.reading.timing import EpochMean
 from paceline.report.foreign.reading.values import NUMBER, number
 from paceline.report.foreign.run import ForeignRun
 from paceline.report.foreign.tags import meaning_of
 
 TOOL = "Keras"
+_HOW = "what it prints at the end of an epoch, validation included"
+_MOST_FAILURES = 20
 
 _EPOCH = re.compile(r"^\s*Epoch (\d+)/(\d+)\s*$")
 _BAR = re.compile(r"^\s*(\d+)/(\d+) (?:\[=*>?\.*\]|[━ \u2500-\u257f]+)(?: -)? (.*)")
@@ -36,23 +42,79 @@ def sureness(line: str) -> float:
     return LIKELY if match and "loss: " in line else NO
 
 
+@dataclass(frozen=True)
+class _Bar:
+    """The last line of an epoch."""
+
+    epoch: int
+    """Of the heading before it."""
+    size: int | None
+    seconds: float | None
+    """Of the whole epoch."""
+    step_seconds: float | None
+    values: dict[str, float | None]
+
+    @property
+    def is_validated(self) -> bool:
+        return any(name.startswith("val_") for name in self.values)
+
+
+@dataclass
+class _Start:
+    """One call of `fit`, by one process or by several that print into the same log."""
+
+    num_epochs: int = 0
+    headings: list[int] = field(default_factory=list)
+    bars: list[_Bar] = field(default_factory=list)
+
+    def add(self, bar: _Bar) -> None:
+        """A line of an epoch may be printed once more when validation is over."""
+        last = self.bars[-1] if self.bars else None
+        if last and last.epoch == bar.epoch and bar.is_validated and not last.is_validated:
+            self.bars.pop()
+        self.bars.append(bar)
+
+    @property
+    def num_processes(self) -> int:
+        return max(Counter(self.headings).values(), default=1)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether a bar may belong to another epoch than the heading before it says."""
+        return self.num_processes > 1 and self.headings != sorted(self.headings)
+
+    def epochs(self) -> list[_Bar]:
+        """One bar for every epoch. Of processes that step together each prints every heading, and
+        ends an epoch before any ends the next one."""
+        processes, first = self.num_processes, min(self.headings, default=1)
+        if processes == 1:
+            return list({bar.epoch: bar for bar in reversed(self.bars)}.values())[::-1]
+        return [
+            replace(bar, epoch=first + place)
+            for place, bar in enumerate(self.bars[processes - 1 :: processes])
+        ]
+
+
 class _Reader:
     def __init__(self, path: Path) -> None:
-        self._book = Book(path, TOOL, "what it prints at the end of an epoch, validation included")
-        self._epoch = self._epochs = 0
-        self._size: int | None = None
-        self._is_done = True
+        self._path = path
+        self._book = Book(path, TOOL, _HOW)
+        self._starts = [_Start()]
+        self._failures: list[str] = []
 
     def take(self, line: str) -> None:
+        start = self._starts[-1]
         if "Epoch " in line and (match := _EPOCH.match(line)):
-            self._epoch, self._epochs = int(match[1]), int(match[2])
-            if self._epoch == 1 and self._book.run.step:
-                self._book.begin_run()
-            self._is_done = False
-        elif "loss: " in line and "ETA:" not in line and not self._is_done:
+            if int(match[1]) == 1 and start.bars:
+                start = _Start()
+                self._starts.append(start)
+            start.num_epochs = int(match[2])
+            start.headings.append(int(match[1]))
+            self._failures = []
+        elif "loss: " in line and "ETA:" not in line and start.headings:
             self._line(line)
-        else:
-            self._book.look_for_failure(line)
+        elif failure_in(line):
+            self._failures = [*self._failures[-_MOST_FAILURES:], line]
 
     def _line(self, line: str) -> None:
         if match := _BAR.match(line):
@@ -62,38 +124,67 @@ class _Reader:
             self._ended(int(match[2]) if match[2] else None, f"{match[3]}s {match[4]}{match[5]}")
 
     def _ended(self, size: int | None, text: str) -> None:
-        """A line of an epoch may be printed once more when validation is over."""
         values = {name: number(value) for name, value in _VALUE.findall(text)}
-        run = self._book.run
         each = _EACH.search(text)
         if each and each[3] == "sample":
             size = None  # the bar counts samples, not steps
-        per_epoch = size or 1
-        took = _seconds(text)
-        if run.step and run.step == self._epoch * per_epoch:
-            self._validated(values, run.step)
-            return
-        if took:
-            run.wall_seconds = (run.wall_seconds or 0.0) + took
-            run.wall_how = "the times of its epochs, added up"
-        seconds = _step_seconds(took, per_epoch, each)
-        rate = values.get("lr", values.get("learning_rate"))
-        told = Progress(self._epoch * per_epoch, values.get("loss"), rate, seconds)
-        self._book.progress(told._replace(scores=_scores(values, False)))
-        run = self._book.run
-        run.steps_per_epoch, run.steps_wanted = size, self._epochs * per_epoch
-        if size is None:
-            told_by = "the log does not count steps: what is called a step here is an epoch"
-            run.notes += [told_by] if told_by not in run.notes else []
-        self._validated(values, run.step)
-
-    def _validated(self, values: dict[str, float | None], step: int) -> None:
-        if any(name.startswith("val_") for name in values):
-            self._book.evaluated(values.get("val_loss"), _scores(values, True), step)
-            self._is_done = True
+        took, start = _seconds(text), self._starts[-1]
+        seconds = _step_seconds(took, size or 1, each)
+        start.add(_Bar(start.headings[-1], size, took, seconds, values))
 
     def finish(self) -> list[ForeignRun]:
-        return self._book.finish()
+        book, is_first = self._book, True
+        for start in self._starts:
+            if not start.bars:
+                continue
+            if not is_first:
+                book.begin_run()
+            is_first = False
+            self._tell(start)
+        for line in self._failures:
+            book.look_for_failure(line)
+        return book.finish()
+
+    def _tell(self, start: _Start) -> None:
+        if start.is_mixed:
+            self._tell_mixed(start)
+            return
+        book = self._book
+        for bar in start.epochs():
+            size = bar.size or 1
+            rate = bar.values.get("lr", bar.values.get("learning_rate"))
+            told = Progress(bar.epoch * size, bar.values.get("loss"), rate, bar.step_seconds)
+            book.progress(told._replace(scores=_scores(bar.values, False)))
+            if bar.is_validated:
+                book.evaluated(bar.values.get("val_loss"), _scores(bar.values, True), told.step)
+            self._tell_length(bar, start.num_epochs)
+        if start.num_processes > 1:
+            book.run.world = start.num_processes
+            book.run.world_how = "the processes that printed every line"
+
+    def _tell_length(self, bar: _Bar, num_epochs: int) -> None:
+        run = self._book.run
+        if bar.seconds:
+            run.wall_seconds = (run.wall_seconds or 0.0) + bar.seconds
+            run.wall_how = "the times of its epochs, added up"
+        run.steps_per_epoch, run.steps_wanted = bar.size, num_epochs * (bar.size or 1)
+        if bar.size is None:
+            told_by = "the log does not count steps: what is called a step here is an epoch"
+            run.notes += [told_by] if told_by not in run.notes else []
+
+    def _tell_mixed(self, start: _Start) -> None:
+        """Times are of some epoch in any case; losses and scores would be put at wrong steps."""
+        run = self._book.run
+        size = start.bars[-1].size or 1
+        each = [bar.step_seconds for bar in start.bars if bar.step_seconds]
+        run.step, run.steps_per_epoch = max(start.headings) * size, start.bars[-1].size
+        run.steps_wanted = start.num_epochs * size
+        if each:
+            self._book.pace.epochs = {0: EpochMean(run.step, sum(each) / len(each), None)}
+        run.notes.append(
+            "several programs printed into this log at the same time, without a name before their "
+            "lines: losses and scores cannot be told apart, so they are left out"
+        )
 
 
 def _step_seconds(took: float | None, size: int, each: re.Match[str] | None) -> float | None:

@@ -52,8 +52,9 @@ class _Reader:
             self._config[match[1]] = match[2]
         elif match := _WORLD.search(line):
             self._world = int(match[1])
-        elif match := _PARAMETERS.search(line):
-            self._parts[match[0]] = int(match[1])
+        elif "number of parameters on" in line:
+            # Ranks that print at the same time share a line.
+            self._parts |= {match[0]: int(match[1]) for match in _PARAMETERS.finditer(line)}
         else:
             self._book.look_for_failure(line)
 

@@ -32,7 +32,7 @@ _TIME = re.compile(rf"(?:\b(?:time|dt):?\s*|[|(]\s*)({NUMBER})\s*(ms|s)\b")
 _TOKENS = re.compile(rf"tok(?:ens)?/s(?:ec)?:\s*({NUMBER})|({NUMBER})\s*tok(?:ens)?/s")
 _RATE = re.compile(rf"\blr:?\s*({NUMBER})")
 _MFU = re.compile(rf"mfu:?\s*({NUMBER})|({NUMBER})%[\w ]* MFU")
-_AVERAGE = re.compile(rf"train_time:({NUMBER})ms step_avg:({NUMBER})ms")
+_AVERAGE = re.compile(rf"train_time:({NUMBER})(ms|s) step_avg:({NUMBER})ms")
 _PER_STEP = re.compile(r"tokens per iteration will be: ([\d,]+)")
 _PARAMETERS = re.compile(r"number of parameters: ([\d.]+)M")
 _HINTS = ("iter ", "step ", "step:", "iter_dt", "Step ", "tokens per iteration", "val_loss:")
@@ -82,14 +82,15 @@ class _Reader:
             self._evaluated_at = step
             return
         if match := _AVERAGE.search(rest):
-            self._averaged(step, float(match[1]) / 1000, float(match[2]) / 1000)
+            total = (number(match[1]) or 0.0) / (1000 if match[2] == "ms" else 1)
+            self._averaged(total, (number(match[3]) or 0.0) / 1000)
         if match := _VALIDATION.search(rest):
             book.evaluated(number(match[1]), step=step)
         elif (match := _LOSS.search(rest)) and ("train loss" not in rest or _TIME.search(rest)):
             book.progress(self._told(step, number(match[1] or match[2]), rest, line))
         book.run.steps_wanted = wanted or book.run.steps_wanted
 
-    def _averaged(self, step: int, total: float, mean: float) -> None:
+    def _averaged(self, total: float, mean: float) -> None:
         """A clock that leaves out the first steps and evaluations, and the mean of all others."""
         run, pace = self._book.run, self._book.pace
         if 0 < mean < 1e6 and 0 <= total < 1e12:

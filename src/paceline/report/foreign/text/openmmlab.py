@@ -5,18 +5,22 @@
     2022/11/01 12:00:00 - mmengine - INFO - Epoch(train)  [1][  50/7330]  lr: 1.9800e-03  ...
     2022/11/01 12:00:00 - mmengine - INFO - Iter(train) [    50/160000]  ...
     2021-01-01 12:30:00,123 - mmdet - INFO - Epoch(val) [1][5000] bbox_mAP: 0.374, ...
+    {"mode": "train", "epoch": 1, "iter": 50, "data_time": 0.05, "loss": 1.7, "time": 0.5}
 
+The last is a line of the JSON that lies beside the text; it does not tell how long an epoch is.
 `time` is the mean of the steps since the last line (mmengine: of the last ten), and `data_time` the
 wait for the batch in it.
 """
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 from paceline.report.foreign.reading.book import Book, Progress
 from paceline.report.foreign.reading.contract import CERTAIN, NO, TextFormat
 from paceline.report.foreign.reading.stamps import stamp_of
-from paceline.report.foreign.reading.values import NUMBER, number
+from paceline.report.foreign.reading.values import NUMBER, number, whole
 from paceline.report.foreign.run import ForeignRun
 
 TOOL = "OpenMMLab (mmdetection and relatives)"
@@ -38,6 +42,9 @@ _DISTRIBUTED = re.compile(r"Distributed training: False")
 
 
 def sureness(line: str) -> float:
+    if line.startswith("{"):
+        is_ours = '"data_time"' in line and '"iter"' in line and '"loss"' in line
+        return CERTAIN if is_ours else NO
     if "time:" not in line or "loss" not in line:
         return NO
     return CERTAIN if _EPOCH.search(line) or _ITERATION.search(line) else NO
@@ -48,9 +55,12 @@ class _Reader:
         self._book = Book(path, TOOL, "the mean that it prints for the steps before a line")
         self._settings: dict[str, int] = {}
         self._wanted: tuple[int, str] | None = None
+        self._place = _Place()
 
     def take(self, line: str) -> None:
-        if "(val)" in line and (match := _EVALUATED.search(line)):
+        if line.startswith("{"):
+            self._take_json(line)
+        elif "(val)" in line and (match := _EVALUATED.search(line)):
             self._evaluated(match, line)
         elif "time:" in line and (match := _EPOCH.search(line)):
             epoch, index, size = int(match[1]), int(match[2]), int(match[3])
@@ -88,13 +98,7 @@ class _Reader:
         """Of a line per batch while it evaluates only the last has scores."""
         run = self._book.run
         values = {name: number(value) for name, value in _VALUE.findall(match[5])}
-        loss: float | None = None
-        scores: dict[str, float] = {}
-        for name, value in values.items():
-            if name in ("loss", "val_loss", "loss_val"):
-                loss = value
-            elif _SCORE.search(name) and not name.endswith(_PARTS) and value is not None:
-                scores.setdefault(_score_name(name), value)
+        loss, scores = _evaluation(values)
         if not scores and loss is None:
             return
         step = run.step
@@ -102,6 +106,46 @@ class _Reader:
             step = int(match[2]) * run.steps_per_epoch
         self._book.evaluated(loss, scores, step)
         self._book.at(stamp_of(line))
+
+    def _take_json(self, line: str) -> None:
+        """Of a value that was logged while training, after an evaluation, or of the settings."""
+        try:
+            given = json.loads(line)
+        except (ValueError, RecursionError):
+            return  # a torn line
+        if not isinstance(given, dict):
+            return
+        for text in (given.get("config"), given.get("env_info")):
+            for part in str(text or "").split("\n"):
+                self._about(part)
+        values = {str(name): number(value) for name, value in given.items()}
+        if given.get("mode") == "val" or ("iter" not in given and "step" in given):
+            self._evaluated_json(given, values)
+        elif values.get("iter") is not None and values.get("time") is not None:
+            self._progress_json(given, values)
+
+    def _progress_json(self, given: dict[str, Any], values: dict[str, float | None]) -> None:
+        step = whole(given.get("step")) or self._place.step_of(
+            whole(given.get("epoch")), whole(given.get("iter")) or 0
+        )
+        told = Progress(
+            step,
+            values.get("loss"),
+            values.get("lr", values.get("base_lr")),
+            values.get("time"),
+            values.get("data_time"),
+        )
+        self._book.progress(told)
+        self._book.run.steps_per_epoch = self._place.epoch_size
+
+    def _evaluated_json(self, given: dict[str, Any], values: dict[str, float | None]) -> None:
+        loss, scores = _evaluation(values)
+        if not scores and loss is None:
+            return
+        at, last = whole(given.get("iter", given.get("step"))), self._book.run.step
+        # By epochs, `iter` counts the batches of the evaluation, and `step` the epochs.
+        is_global = at is not None and self._place.epoch_size is None and at >= last > 0
+        self._book.evaluated(loss, scores, at if is_global else last or None)
 
     def _about(self, line: str) -> None:
         for name, value in _SETTING.findall(line):
@@ -131,7 +175,43 @@ class _Reader:
                 run.steps_wanted = self._wanted[0] * run.steps_per_epoch
             if run.steps_wanted:
                 run.has_end = run.step >= run.steps_wanted
+            if self._place.epoch_size:
+                run.notes.append(
+                    f"the log does not tell how long an epoch is: {self._place.epoch_size:,} "
+                    "batches are the most that it shows, so steps may be a few more than counted"
+                )
         return runs
+
+
+class _Place:
+    """Steps of a log that names epochs and the batches in them, but not how many there are."""
+
+    def __init__(self) -> None:
+        self.epoch_size: int | None = None
+        """The most batches of an epoch that were seen; None where they are counted through."""
+        self._base = 0
+        self._last = (0, 0)
+
+    def step_of(self, epoch: int | None, index: int) -> int:
+        at = (epoch or 0, index)
+        if at[0] > self._last[0] > 0 and index <= self._last[1]:
+            self.epoch_size = max(self.epoch_size or 0, self._last[1])
+            self._base += (at[0] - self._last[0]) * self.epoch_size
+        elif at < self._last:
+            self._base = (at[0] - 1) * (self.epoch_size or 0)  # another start into the same file
+        self._last = at
+        return self._base + index
+
+
+def _evaluation(values: dict[str, float | None]) -> tuple[float | None, dict[str, float]]:
+    loss: float | None = None
+    scores: dict[str, float] = {}
+    for name, value in values.items():
+        if name in ("loss", "val_loss", "loss_val"):
+            loss = value
+        elif _SCORE.search(name) and not name.endswith(_PARTS) and value is not None:
+            scores.setdefault(_score_name(name), value)
+    return loss, scores
 
 
 def _score_name(printed: str) -> str:
@@ -141,4 +221,4 @@ def _score_name(printed: str) -> str:
     return f"top-{match[1]}" if match else short
 
 
-FORMAT = TextFormat(TOOL, ("time:",), sureness, _Reader)
+FORMAT = TextFormat(TOOL, ("time:", '"data_time"'), sureness, _Reader)

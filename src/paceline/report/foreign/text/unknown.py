@@ -25,6 +25,12 @@ _EPOCH = re.compile(r"\bepochs?\b\s*[:=#\[(]*\s*(\d+)(?:\s*(?:/|of)\s*(\d+))?", 
 _VALIDATION = re.compile(
     rf"\b(?:val(?:id(?:ation)?)?|test|eval|dev)[ _]*loss\b\s*[:=]?\s*({NUMBER})", re.IGNORECASE
 )
+_HEADING = re.compile(
+    r"\b(?:val(?:id(?:ation)?)?|eval(?:uation)?|test(?:ing)?|dev)\b(?: (?:results?|set|phase))?"
+    r"\s*[:\])|>](?!\s*[\d.])",
+    re.IGNORECASE,
+)
+"""'[Epoch 3] validation: acc=0.5 loss=1.2': what follows is not of training."""
 _LOSS = re.compile(
     rf"(?<!val )(?<!val_)(?<!test )(?<!test_)(?<!valid_)(?<!validation )(?<!eval_)(?<!eval )"
     rf"\b(?:train(?:ing)?[ _])?loss\b(?! ?scale)\s*[:=]?\s*({NUMBER})",
@@ -36,6 +42,8 @@ _ACCURACY = re.compile(
 )
 _HINTS = ("loss", "Loss", "LOSS")
 _LONGEST = 2000
+_FIGURE = re.compile(r"\s*[-+]?[\d.:]+(?:e[-+]?\d+)?", re.IGNORECASE)
+_MANY_SHAPES = 2
 
 
 def sureness(line: str) -> float:
@@ -53,6 +61,8 @@ class _Reader:
         self._num_lines = self._num_used = 0
         self._has_steps: bool | None = None
         self._lowest_epoch: int | None = None
+        self._shapes: set[str] = set()
+        """The lines of training without their figures."""
 
     def take(self, line: str) -> None:
         self._num_lines += 1
@@ -66,8 +76,12 @@ class _Reader:
         if step is None:
             return
         self._num_used += 1
-        if loss:
+        if loss and (head := _HEADING.search(line)) and head.end() <= loss.start():
+            self._book.evaluated(number(loss[1]), step=step)
+        elif loss:
             rate = _RATE.search(line)
+            if len(self._shapes) < _MANY_SHAPES:
+                self._shapes.add(_FIGURE.sub("#", line))
             told = Progress(
                 step, number(loss[1]), number(rate[1]) if rate else None, stamp=stamp_of(line)
             )
@@ -118,6 +132,8 @@ class _Reader:
         words = " or ".join(sorted(filter(None, self._words))) or "step"
         unit = "" if self._has_steps else ", so what is called a step here is an epoch"
         for run in runs:
+            if len(self._shapes) > 1 or not self._has_steps:
+                run.world, run.world_how = None, ""  # two lines of a step, not two processes
             run.loader_workers = whole(run.config.get("workers"))
             run.notes.append(
                 f"no reader knows this log: {self._num_used:,} of its {self._num_lines:,} lines "

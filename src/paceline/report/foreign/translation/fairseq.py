@@ -110,6 +110,7 @@ class _Reader:
         elif match := _DONE.search(line):
             run.wall_seconds = number(match[1])
             run.wall_how, run.has_end = "'done training in' at the end of the log", True
+            run.is_wall_whole = True
         elif "Namespace(" in line or "max_update" in line:
             self._settings |= dict(_SETTING.findall(line))
         else:

@@ -25,7 +25,8 @@ _STEP = re.compile(
     rf"(?:,\s+Lr:\s+({NUMBER}))?"
 )
 _EVALUATED = re.compile(
-    r"(?:Validation|Evaluation) result(?: \(\w+\))?(?: at epoch\s+\d+,? step\s+(\d+))?:(.*)"
+    r"(?:Validation|Evaluation) result(?: \([^)]*\))?(?: at epoch\s+\d+,? step\s+(\d+))?"
+    r":?(?=.*\bppl:)(.*)"
 )
 _SAVED = re.compile(rf"^Steps: (\d+)\s+(Loss: .*?)LR: ({NUMBER})")
 _VALUE = re.compile(rf"\b([A-Za-z]+): +({NUMBER})")
