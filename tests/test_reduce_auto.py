@@ -36,6 +36,15 @@ def test_what_may_change_the_result_is_only_tried_where_that_is_allowed() -> Non
     assert "overlap" not in choice.kinds_to_try(ALLOWED, AT_1_GBIT, on_cuda=True)
 
 
+def test_hosts_with_several_processes_may_add_up_inside_first() -> None:
+    known = Measured(0.67, 117 * MB, 243 * MB, hierarchical_share=0.67)
+    kinds = choice.kinds_to_try(ReduceSettings(kind="auto"), known, on_cuda=False)
+    assert kinds == ["plain", "overlap", "hierarchical"]
+    chosen = choice.settings_of("hierarchical", known, ReduceSettings(kind="auto"))
+    assert chosen.kind == "plain" and chosen.hierarchical
+    assert choice.least_seconds("hierarchical", known, ALLOWED) == pytest.approx(1.39, abs=0.01)
+
+
 def test_where_gradients_take_no_time_nothing_is_tried() -> None:
     fast = Measured(compute_seconds=0.67, bytes_per_second=50e9, gradient_bytes=243 * MB)
     assert choice.kinds_to_try(ALLOWED, fast, on_cuda=False) == ["plain"]

@@ -337,10 +337,29 @@ class ReduceSettings(Section):
         }
         return shares.get(self.kind, 1.0)
 
+    @field_validator("hierarchical")
+    @classmethod
+    def _hierarchical_fits(cls, hierarchical: bool, info: ValidationInfo) -> bool:
+        kind = info.data.get("kind", "plain")
+        if hierarchical and kind not in ("plain", "fp16", "bf16"):
+            config.refuse_together(
+                f"reduce.hierarchical is for plain, fp16 and bf16, not for {kind}",
+                "hierarchical",
+                "kind",
+            )
+        return hierarchical
+
     @field_validator("every")
     @classmethod
     def _every_fits(cls, every: int | None, info: ValidationInfo) -> int | None:
         kind, parts = info.data.get("kind", ""), info.data.get("parts", 1)
+        if every and kind not in (*_USUAL_EVERY, "auto"):
+            config.refuse_together(
+                f"reduce.every is for steps that processes make alone, and reduce={kind} exchanges "
+                "the gradients of every step: set reduce=local or reduce=diloco",
+                "every",
+                "kind",
+            )
         every = every or _USUAL_EVERY.get(kind)
         if kind == "diloco" and every and every % parts:
             config.refuse_together(

@@ -26,6 +26,7 @@ from paceline.schedule import rate_at
 from paceline.settings import Recipe, ReduceSettings
 from paceline.tasks.contract import Task
 from paceline.train.reduce import choice
+from paceline.train.reduce.hierarchy import hierarchical_share
 from paceline.train.state import build_state
 from paceline.train.step import Stepper, plan_step
 from paceline.world import World
@@ -112,6 +113,7 @@ def _try_out(trial: Trial, note: Note) -> ReduceSettings:
         compute_seconds=trial.step_seconds(None),
         bytes_per_second=trial.bytes_per_second(),
         gradient_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
+        hierarchical_share=hierarchical_share(trial.world),
     )
     settings = trial.recipe.reduce
     kinds = choice.kinds_to_try(settings, known, on_cuda=trial.world.device.type == "cuda")

@@ -11,6 +11,7 @@ is sent and what of it was waited for. `hierarchy.py`: inside of hosts first, th
 import torch
 from torch import nn
 
+from paceline.errors import UserError
 from paceline.settings import Recipe, ReduceSettings
 from paceline.train.reduce.exchange import Exchange, Tensors
 from paceline.train.reduce.gradients import SENDERS, GradientExchange
@@ -33,6 +34,11 @@ def build_exchange(recipe: Recipe, network: nn.Module, world: World) -> Exchange
     if settings.kind in SENDERS:
         return GradientExchange(network, world, settings, SENDERS[settings.kind])
     if settings.kind == "overlap":
+        if world.device.type != "cpu":
+            raise UserError(
+                f"reduce=overlap is written for processors, and this run is on {world.device.type}",
+                "use reduce=plain, which overlaps with backward there, or device=cpu",
+            )
         bucket_mb = settings.bucket_mb or _OVERLAP_BUCKET_MB
         return OverlapExchange(network, world, int(bucket_mb * 2**20))
     if settings.kind == "powersgd":

@@ -7,9 +7,11 @@ from typing import Final
 from paceline.settings import ReduceSettings
 from paceline.units import format_seconds
 
-ORDER: Final = ("plain", "overlap", "bf16", "powersgd", "topk", "diloco")
-"""From the least change of the result to the largest; the first two change nothing."""
-SAME_RESULT: Final = ("plain", "overlap")
+HIERARCHICAL: Final = "hierarchical"
+"""Plain, inside of hosts first: no kind of its own in a recipe."""
+SAME_RESULT: Final = ("plain", "overlap", HIERARCHICAL)
+ORDER: Final = (*SAME_RESULT, "bf16", "powersgd", "topk", "diloco")
+"""From the least change of the result to the largest."""
 _LEAST_GAIN: Final = 1.03
 """Times as fast: less is noise, and no reason to change anything."""
 _NOTHING_TO_GAIN: Final = 0.03
@@ -31,6 +33,9 @@ class Measured:
     bytes_per_second: float
     """Of values that an all-reduce of all processes gets through."""
     gradient_bytes: float
+    hierarchical_share: float | None = None
+    """Of what a ring through all processes sends, where hosts have several: what leaves a host if
+    it adds up inside first."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,12 @@ def kinds_to_try(settings: ReduceSettings, known: Measured, on_cuda: bool) -> li
     """All that are allowed, if there is something to gain; `overlap` is for processors."""
     if wire_seconds(known) < _NOTHING_TO_GAIN * known.compute_seconds:
         return ["plain"]
+    impossible = {
+        *(["overlap"] if on_cuda else []),
+        *([HIERARCHICAL] if known.hierarchical_share is None else []),
+    }
     allowed = ORDER if settings.may_change_result else SAME_RESULT
-    return [kind for kind in allowed if kind != "overlap" or not on_cuda]
+    return [kind for kind in allowed if kind not in impossible]
 
 
 def wire_seconds(known: Measured) -> float:
@@ -62,6 +71,7 @@ def least_seconds(kind: str, known: Measured, settings: ReduceSettings) -> float
     on_wire = {
         "plain": known.gradient_bytes,
         "overlap": known.gradient_bytes,
+        HIERARCHICAL: known.gradient_bytes * (known.hierarchical_share or 1.0),
         "bf16": known.gradient_bytes / 2,
         "diloco": known.gradient_bytes / 2 / period(known, settings),
     }
@@ -78,9 +88,11 @@ def period(known: Measured, settings: ReduceSettings) -> int:
 
 def settings_of(kind: str, known: Measured, settings: ReduceSettings) -> ReduceSettings:
     """The recipe's with this kind in place of auto; checked again, so that all fits together."""
-    told = settings.model_dump() | {"kind": kind}
+    told = settings.model_dump() | {"kind": kind, "every": None, "delay": None}
     if kind == "diloco":
-        told |= {"every": period(known, settings)}
+        told |= {"every": period(known, settings), "delay": settings.delay}
+    if kind == HIERARCHICAL:
+        told |= {"kind": "plain", "hierarchical": True}
     return ReduceSettings.model_validate(told)
 
 
@@ -124,7 +136,7 @@ def in_words(
 
 def _named(chosen: ReduceSettings) -> str:
     if chosen.kind != "diloco":
-        return chosen.kind
+        return HIERARCHICAL if chosen.hierarchical else chosen.kind
     return f"diloco, every {chosen.every} steps in {chosen.parts} parts"
 
 

@@ -37,8 +37,7 @@ class Hierarchy:
 
     def ring_share(self) -> float:
         """What leaves a host, as a multiple of what a ring through all processes sends."""
-        size = self._world.size
-        return ((self.num_hosts - 1) / self.num_hosts) / ((size - 1) / size)
+        return _ring_share(self.num_hosts, self._world.size)
 
     def average(self, values: torch.Tensor) -> Sent:
         """Over the world, in place; beside whatever else the process does."""
@@ -69,6 +68,17 @@ class Hierarchy:
         dist.all_reduce(narrow, group=self._between)
         dist.all_gather(shares, narrow.to(own.dtype), group=self._inside)
         values.copy_(padded[: len(values)])
+
+
+def hierarchical_share(world: World) -> float | None:
+    """What leaves a host against a ring through all processes; None where it brings nothing."""
+    hosts = hosts_of(world.gather_values(world.host))
+    is_even = len({len(ranks) for ranks in hosts}) == 1
+    return _ring_share(len(hosts), world.size) if is_even and is_useful(hosts) else None
+
+
+def _ring_share(num_hosts: int, size: int) -> float:
+    return ((num_hosts - 1) / num_hosts) / ((size - 1) / size)
 
 
 def _devices(values: torch.Tensor) -> list[Any]:
