@@ -6,7 +6,12 @@ import numpy as np
 
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.facts.facts import Facts, Seam
-from paceline.report.facts.learning import is_below_one_epoch, is_settled, planned_steps
+from paceline.report.facts.learning import (
+    is_below_one_epoch,
+    is_settled,
+    is_warming_up,
+    planned_steps,
+)
 from paceline.report.facts.trend import Points
 from paceline.schedule import (
     ScheduleSettings,
@@ -195,6 +200,12 @@ def _meaning(facts: Facts, now: float, highest: float) -> str:
             f"{now:.3g}, {percent(share)} of the peak) and never fell; a falling rate usually "
             "improves the score."
         )
+    if is_warming_up(facts):
+        return (
+            f"{ended} inside of its warm-up: the rate was still rising, which it does for "
+            f"{_warm_up_steps(facts):,} steps, and never fell; a falling rate usually improves the "
+            "score."
+        )
     if is_settled(share) and is_below_one_epoch(facts):
         return (
             f"{ended} at {at} of the peak, but before one epoch was over: the rate fell too "
@@ -208,6 +219,10 @@ def _meaning(facts: Facts, now: float, highest: float) -> str:
         f"{ended} at {at} of the peak: a fall to near zero usually improves the score, and "
         "this run did not have it."
     )
+
+
+def _warm_up_steps(facts: Facts) -> int:
+    return facts.rate.schedule.warmup_steps if facts.rate.schedule is not None else 0
 
 
 def _is_before_peak(facts: Facts) -> bool:
