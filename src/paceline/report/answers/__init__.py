@@ -42,13 +42,12 @@ _ANSWERING: dict[str, Callable[[Facts], Answer]] = {
     "step": time.step,
     "traffic": _traffic,
     "cost": cost.cost,
-    "roles": roles,
 }
 
 
 def answers(facts: Facts) -> list[Answer]:
-    asked = [key for key in QUESTIONS if key != "roles" or facts.roles is not None]
-    return [_with_doubts(_ANSWERING[key](facts), facts) for key in asked]
+    found = [_with_doubts(_ANSWERING[key](facts), facts) for key in QUESTIONS]
+    return found if facts.roles is None else [*found, roles(facts, facts.roles)]
 
 
 def _with_doubts(answer: Answer, facts: Facts) -> Answer:
