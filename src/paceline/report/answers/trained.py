@@ -248,7 +248,8 @@ def _by_last_fall(facts: Facts, fall: LastFall) -> tuple[str, str]:
     """Two evaluations give no trend, but a fall as large as this is no noise."""
     text = (
         f"Not yet: between the last two evaluations (steps {fall.first_step:,.0f} and "
-        f"{fall.last_step:,.0f}) the validation loss fell from {fall.before:.4f} to {fall.after:.4f}"
+        f"{fall.last_step:,.0f}) the validation loss fell from {fall.before:.4f} to "
+        f"{fall.after:.4f}"
     )
     if is_spent(facts):
         text += "; the learning rate is almost zero by now, so no more is coming with this schedule"
