@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from paceline.config import dump
 from paceline.errors import UserError
 from paceline.lifetime import process_started
@@ -58,7 +60,7 @@ class Attempt:
         self.stepper = Stepper(
             recipe, self.arithmetic, task, self.state, world, self.recorder.clock
         )
-        on_device = world.device.type == "cuda"
+        on_device = world.device.type != "cpu"
         phases = self.recorder.settled if on_device else self.recorder.clock
         self.input = Input(task, world, phases, self.recorder.note)
         self.probes: ProbeThread | None = None
@@ -115,7 +117,19 @@ class Attempt:
             plan = replace(plan, mine=plan.mine[:num_mine])
         if is_own(self.recipe.workload):
             try_out(self.task, self.state.network, plan.mine[0])
+        if self.recipe.deterministic and self.world.device.type != "cpu":
+            self.be_exact(self.task.micro_batch(plan.mine[0]))
         self.stepper.rehearse(plan, [self.task.micro_batch(index) for index in plan.mine])
+
+    def be_exact(self, batch: Any) -> None:
+        """Refuse what does not repeat itself, unless the network cannot do without it."""
+        problems = self.world.gather_values(self.stepper.why_not_exact(batch))
+        lacking = next((problem for problem in problems if problem), None)
+        torch.use_deterministic_algorithms(True, warn_only=lacking is not None)
+        if lacking and self.world.is_first:
+            self.warn(
+                f"deterministic=true cannot make all of this network exact: {lacking}. The rest is"
+            )
 
     def look_around(self, order: WorkerOrder, known: Place | None = None) -> dict[str, Any]:
         """Where this process runs, what it has and what it could do. `known`: where that has been

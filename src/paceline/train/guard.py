@@ -55,6 +55,11 @@ _NO_MEMORY = (
 )
 
 
+def is_lack_of_memory(error: BaseException) -> bool:
+    said = str(error).lower()
+    return isinstance(error, MemoryError) or any(words in said for words in _NO_MEMORY)
+
+
 @contextmanager
 def naming_lack_of_memory(
     world: World, micro: int | None, clock: PhaseClock | None = None
@@ -63,8 +68,7 @@ def naming_lack_of_memory(
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        said = str(error).lower()
-        if not isinstance(error, MemoryError) and not any(words in said for words in _NO_MEMORY):
+        if not is_lack_of_memory(error):
             raise
         phase = (clock.failed_in if clock else None) or START_UP
         raise UserError(

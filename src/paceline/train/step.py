@@ -24,7 +24,7 @@ from paceline.train.measure.device_clock import MarkedSteps
 from paceline.train.measure.flops import count_flops
 from paceline.train.measure.readiness import Readiness, can_watch
 from paceline.train.optimizer import set_rate
-from paceline.train.precision import multiplying_in
+from paceline.train.precision import exactly, multiplying_in
 from paceline.train.reduce.exchange import Updating
 from paceline.train.state import TrainState
 from paceline.world import World
@@ -251,6 +251,22 @@ class Stepper:
     def _forget(self) -> None:
         self.statistics.take()
         self.state.optimizer.zero_grad(set_to_none=True)
+
+    def why_not_exact(self, batch: Any) -> str | None:
+        """Which operation of a pass cannot be made to repeat itself; None where all can. Tried with
+        the bare network: what fails in one that is wrapped would leave the others waiting."""
+        try:
+            with exactly(strictly=True):
+                with self._precision():
+                    loss_sum = self.task.loss(self.state.network, batch)
+                torch.autograd.backward(loss_sum)
+        except RuntimeError as error:
+            if "deterministic" not in str(error):
+                raise
+            return str(error).partition(",")[0].partition("\n")[0]
+        finally:
+            self._forget()
+        return None
 
     def flops_per_unit(self, plan: StepPlan, batch: Any) -> float | None:
         """Counted on one micro-batch whose gradients are thrown away. The bare network, because a

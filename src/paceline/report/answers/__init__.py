@@ -43,18 +43,14 @@ _ANSWERING: dict[str, Callable[[Facts], Answer]] = {
     "step": time.step,
     "traffic": _traffic,
     "cost": cost.cost,
-    "exchange": exchange,
-    "roles": roles,
 }
 
 
 def answers(facts: Facts) -> list[Answer]:
-    left_out = {
-        *(["roles"] if facts.roles is None else []),
-        *([] if is_asked(facts) else ["exchange"]),
-    }
-    asked = [key for key in QUESTIONS if key not in left_out]
-    return [_with_doubts(_ANSWERING[key](facts), facts) for key in asked]
+    found = [_with_doubts(_ANSWERING[key](facts), facts) for key in QUESTIONS]
+    if is_asked(facts):
+        found.append(exchange(facts))
+    return found if facts.roles is None else [*found, roles(facts, facts.roles)]
 
 
 def _with_doubts(answer: Answer, facts: Facts) -> Answer:

@@ -21,11 +21,12 @@ QUESTIONS = {
     "step": "How long is a step?",
     "traffic": "How does that relate to network traffic?",
     "cost": "What did it cost?",
-    "exchange": "What did `reduce` cost and buy?",
-    "roles": "What did chief, workers and servers do?",
 }
-"""Key and wording of every question, in the order of a report. The last two are asked only of runs
-that exchange in another way than plain all-reduce, and of those whose processes have roles."""
+"""Key and wording of every question, in the order of a report."""
+OF_EXCHANGE = "What did `reduce` cost and buy?"
+"""Asked after these, with the key 'exchange', of runs that exchange otherwise than plain DDP."""
+OF_ROLES = "What did chief, workers and servers do?"
+"""Asked last, with the key 'roles', of runs whose processes have roles."""
 
 
 @dataclass(frozen=True)

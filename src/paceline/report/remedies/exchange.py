@@ -8,7 +8,7 @@ from paceline.pace.exchange import Size
 from paceline.pace.job import Figure, Link
 from paceline.pace.predict import Range, predict
 from paceline.record.schema import NETWORK
-from paceline.report.answers.answer import QUESTIONS, Answer
+from paceline.report.answers.answer import OF_EXCHANGE, Answer
 from paceline.report.answers.words import GIVE_LINK
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.network import link_of
@@ -57,7 +57,7 @@ def exchange(facts: Facts) -> Answer:
     )
     return Answer(
         "exchange",
-        QUESTIONS["exchange"],
+        OF_EXCHANGE,
         f"reduce={kind}{meaning}.{by_size}{stale}{took}{against}{chosen}",
         figures | sizes | ages | plain,
         "bytes as each process gave them to the exchange; what plain would have taken is predicted "
