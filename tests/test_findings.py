@@ -35,6 +35,7 @@ def main():
             loss.backward()
             optimizer.step()
             shown = loss.item()
+            text = f"{loss:.3f}"
         schedule.step()
         net.eval()
         with torch.no_grad():
@@ -139,7 +140,6 @@ def test_every_mistake_of_a_careless_script_is_named_with_its_line(paceline: Com
     lines = {
         "the order of samples is the same in every epoch": "sampler = Dist",
         "every one of the 2 processes validates on all of the data": "validation = Data",
-        "a value is read from a tensor in every step": "loss.item()",
         "loader processes are started anew in every epoch": "loader = Data",
         "the learning-rate schedule hardly does anything": "StepLR",
         "DDP looks for unused parameters in every step": "DDP(nn",
@@ -149,6 +149,13 @@ def test_every_mistake_of_a_careless_script_is_named_with_its_line(paceline: Com
     }
     for what, text in lines.items():
         assert found[what].place == f"careless.py:{line_of(CARELESS, text)}", what
+    reads = [
+        one.place
+        for one in read_run(paceline.cwd / "runs" / "careless").findings
+        if one.what == "a value is read from a tensor in every step"
+    ]
+    wanted = {f"careless.py:{line_of(CARELESS, text)}" for text in ("loss.item()", "{loss:")}
+    assert set(reads) == wanted, "what is printed is read as well"
     assert "64 threads" in found["more threads than cores"].evidence
     report = paceline("report", "runs/careless").stdout
     assert "findings in the script:" in report and "sampler.set_epoch(epoch)" in report

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.run import split_words
+from paceline.launch.script.command import reach_isolated
 from paceline.record.schema import RunDirectory
 from tests.observed_scripts import paceline_run, write_script
 
@@ -79,11 +80,29 @@ def test_a_script_that_never_trains_keeps_its_own_error_and_code(
 
 
 def test_a_python_that_ignores_its_environment_is_explained(tmp_path: Path) -> None:
-    write_script(tmp_path, "print('hello')\n")
-    ended = paceline_run(tmp_path, "--", sys.executable, "-I", "train.py")
+    ended = paceline_run(tmp_path, "--", sys.executable, "-I", "-c", "print('hello')")
     assert ended.returncode == 0
     assert ended.stdout == "hello\n"
     assert "python -I" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "is_reached"),
+    [
+        (["python", "-I", "train.py", "-I"], True),
+        (["srun", "-n", "2", "python3.11", "-W", "ignore", "-uE", "-m", "pkg.train"], True),
+        (["python", "-u", "train.py", "-I"], False),
+        (["python", "-X", "importtime", "train.py"], False),
+        (["python", "-I", "-c", "print()"], False),
+        (["torchrun", "train.py", "python", "-I"], False),
+    ],
+)
+def test_an_isolated_python_runs_the_script_through_the_observer(
+    words: list[str], is_reached: bool
+) -> None:
+    started = list(reach_isolated(words))
+    assert (started != words) == is_reached
+    assert [word for word in started if not word.endswith("isolated.py")] == words
 
 
 def test_another_scripts_run_is_not_written_into(tmp_path: Path) -> None:

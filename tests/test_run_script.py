@@ -319,6 +319,25 @@ def test_phases_of_every_process_add_up(many: Path, rank: int) -> None:
     assert booked == pytest.approx(wall, rel=0.005, abs=0.05 if CASES[rank] == "killed" else 0.01)
 
 
+def test_an_isolated_python_trains_as_itself_and_is_observed(tmp_path: Path) -> None:
+    write_script(
+        tmp_path,
+        "import sys, torch\n"
+        "model = torch.nn.Linear(4, 2)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "for _ in range(12):\n"
+        "    model(torch.randn(8, 4)).square().mean().backward()\n"
+        "    optimizer.step()\n"
+        "print(sys.argv, __name__, __file__)\n",
+    )
+    ended = paceline_run(tmp_path, "--run", "run", "--", sys.executable, "-I", "train.py", "x")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == f"['train.py', 'x'] __main__ {tmp_path}/train.py\n"
+    facts = read_run(tmp_path / "run")
+    assert facts.step == 12
+    assert facts.unit == "step", "nothing tells how many samples a step has"
+
+
 def test_the_scripts_exit_code_and_its_signals_are_its_own(tmp_path: Path) -> None:
     write_script(
         tmp_path,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from paceline.launch.hang import RankState
+from paceline.launch.script import vital_signs
 from paceline.launch.script.environment import ObserveOrder, observing_environment
 from paceline.launch.script.hangs import ScriptHangs, find_stall
 from paceline.launch.script.vital_signs import VitalSigns
@@ -164,3 +165,43 @@ def test_a_script_that_forks_has_no_other_thread_meanwhile(tmp_path: Path) -> No
         [sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["21", "2"], done.stderr
+
+
+def test_a_process_that_gets_little_of_a_full_machine_is_at_work(tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(9)]
+    try:
+        for process in busy:
+            os.sched_setaffinity(process.pid, {core})
+        told = {"rank": 0, "pid": busy[0].pid, "code": None}
+        (tmp_path / "worker-0.json").write_text(json.dumps(told), encoding="utf-8")
+        signs = VitalSigns(tmp_path)
+        for _ in range(4):
+            (beat,) = signs.beats()
+            time.sleep(1.05)
+        assert beat["quiet_seconds"] == 0.0, "a ninth of a core is little, and no wait"
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def test_a_process_whose_child_is_at_work_does_not_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vital_signs, "_LOOK_AT_CHILDREN_SECONDS", 1.0)
+    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"
+    waits = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
+    try:
+        told = {"rank": 0, "pid": waits.pid, "code": None}
+        (tmp_path / "worker-0.json").write_text(json.dumps(told), encoding="utf-8")
+        signs = VitalSigns(tmp_path)
+        longest = 0.0
+        for _ in range(5):
+            (beat,) = signs.beats()
+            longest = max(longest, beat["quiet_seconds"])
+            time.sleep(1.05)
+        assert beat["quiet_seconds"] < longest, "it waited until its child was looked at"
+    finally:
+        os.killpg(waits.pid, signal.SIGKILL)
+        waits.wait()

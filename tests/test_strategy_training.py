@@ -168,19 +168,19 @@ def test_bounded_keeps_its_bound_and_a_backup_worker_spares_the_slowest(
         "runs/b",
         roles,
         *QUIET,
-        "steps=30",
+        "steps=16",
         "strategy.mode=bounded",
         "strategy.staleness=3",
     )
     assert paceline(*bounded, **slow).returncode == 0
     ages = [int(age) for line in lines(paceline, "runs/b") for age in line["staleness"]]
-    assert len(ages) == 30
+    assert len(ages) == 16
     assert max(ages) <= 3
-    backup = words(paceline, "runs/k", roles, *QUIET, "steps=30", "strategy.backup=1")
+    backup = words(paceline, "runs/k", roles, *QUIET, "steps=16", "strategy.backup=1")
     assert paceline(*backup, **slow).returncode == 0
     dropped = sum(line.get("num_dropped", 0) for line in lines(paceline, "runs/k"))
     assert dropped > 0
-    assert "came too late and were computed again" in paceline("report", "runs/k").stdout
+    assert "Lost work: " in paceline("report", "runs/k").stdout
 
 
 def test_tf_config_starts_the_right_roles(paceline: CommandLine) -> None:

@@ -313,7 +313,10 @@ class Examination:
             *doctor_network.judge_speed(found.speeds),
         ]
         text = doctor_network.sentence(
-            len(self._hosts), sizes.gradient_bytes if sizes else None, found.speeds
+            len(self._hosts),
+            sizes.gradient_bytes if sizes else None,
+            found.speeds,
+            purpose.recipe.reduce if purpose.recipe else None,
         )
         interfaces = {**self._own_interfaces(), **doctor_network.choose_interfaces(ways)}
         return Diagnosis(tuple(doctor_rows.merged(rows)), text, interfaces)

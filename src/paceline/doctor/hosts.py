@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from paceline.doctor.rows import Facts, Row, State, all_of, usual
 from paceline.hosts.file import Host
 from paceline.project import is_own
-from paceline.units import format_bytes, format_seconds
+from paceline.units import count_of, format_bytes, format_seconds
 
 _OLDEST_PYTHON = (3, 11)
 # torchrun's rendezvous compares other hosts' heartbeats with the own clock, seconds matter there.
@@ -156,7 +156,7 @@ def judge_devices(found: Mapping[str, Facts], hosts: Sequence[Host]) -> list[Row
 def _equipment(facts: Facts) -> str:
     gpus = list(facts["gpus"])
     kinds = [f"{gpus.count(kind)} x {kind}" for kind in sorted(set(gpus))]
-    cores = f"{facts['num_cores']} cores"
+    cores = count_of(facts["num_cores"], "core")
     return ", ".join([*kinds, cores] if kinds else ["no GPU", cores])
 
 

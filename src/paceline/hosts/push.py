@@ -19,8 +19,7 @@ import paceline
 from paceline.errors import UserError
 from paceline.hosts.file import Host
 from paceline.hosts.ssh import Answer, login_failure, on_all, run_on, ssh_command
-from paceline.machine.arithmetic import shown
-from paceline.machine.torch_builds import version_for_all
+from paceline.machine.torch_builds import Card, version_for_all
 from paceline.terminal import printable
 from paceline.units import count_of, format_bytes
 
@@ -172,18 +171,16 @@ def _push_project_to(host: Host, locked: str, project: ProjectParcel) -> str | N
 
 
 def _with_fitting_torch(hosts: tuple[Host, ...], parcel: Parcel, say: Say) -> Parcel:
-    """All hosts get one torch, and its default build must have kernels for every card of theirs."""
-    ask = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    """All hosts get one torch, whose default build must run on every card and driver of theirs."""
+    ask = ["nvidia-smi", "--query-gpu=compute_cap,driver_version", "--format=csv,noheader"]
     answers = on_all(hosts, lambda host: run_on(host, ask))
-    told = " ".join(answer.stdout for answer in answers if answer.code == 0)
-    capabilities = [(int(m[1]), int(m[2])) for m in re.finditer(r"(\d+)\.(\d+)", told)]
-    version = version_for_all(parcel.torch, capabilities)
+    lines = [line for a in answers if a.code == 0 for line in a.stdout.splitlines()]
+    cards = [card for card in map(Card.parse, lines) if card is not None]
+    version = version_for_all(parcel.torch, cards)
     if version == parcel.torch:
         return parcel
-    say(
-        f"torch {version} instead of {parcel.torch}, which has no kernels for compute capability "
-        f"{shown(min(capabilities))}"
-    )
+    why = next(reason for card in cards if (reason := card.why_not(parcel.torch)))
+    say(f"torch {version} instead of {parcel.torch}, which {why}")
     return replace(parcel, torch=version, stamp=f"{parcel.stamp}-torch-{version}")
 
 

@@ -1,5 +1,7 @@
-"""Who hangs: judged from what the processes of a world tell. Pure functions of plain data."""
+"""Who hangs: judged from what the processes of a world tell. Pure functions of plain data, but for
+`StepPace`, which remembers how long steps took."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,6 +10,7 @@ from paceline.record.schema import (
     CHECKPOINT,
     COMPUTE,
     EVALUATE,
+    IDLE,
     INPUT,
     NETWORK,
     OPTIMIZER,
@@ -87,6 +90,27 @@ class RankState:
         where += f", at {self.at}" if self.at else ""
         number = f" number {self.collective_number:,}" if self.collective_number else ""
         return f"{where}, waiting in {self.collective}{number}" if self.collective else where
+
+
+class StepPace:
+    """How long a step takes; evaluations and checkpoints between two steps are none of it."""
+
+    def __init__(self) -> None:
+        self.slowest_seconds = 0.0
+        self.last_step = 0
+        self._at = time.monotonic()
+        self._is_stepping = True
+
+    def follow(self, beats: Sequence[dict[str, Any]]) -> None:
+        step = max((beat["step"] for beat in beats), default=0)
+        self._is_stepping &= all(beat["phase"] in (*_STEP_PHASES, IDLE) for beat in beats)
+        if step <= self.last_step:
+            return
+        now = time.monotonic()
+        if self.last_step and self._is_stepping:
+            seconds = (now - self._at) / (step - self.last_step)
+            self.slowest_seconds = max(self.slowest_seconds, seconds)
+        self.last_step, self._at, self._is_stepping = step, now, True
 
 
 @dataclass(frozen=True)

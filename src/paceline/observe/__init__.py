@@ -8,7 +8,8 @@ PACELINE_OBSERVE=off leaves it all out.
 
     order      what the launcher told        imports    acting on modules as they are imported
     hooks/     where the script is watched   boundaries phases from what was seen, by elimination
-    recorder   lines of events               late       losses read without waiting for a device
+    recorder   lines of events               measures/  losses, samples, work, exposed communication
+    habits/    what a reviewer would ask     compiled   keeping out of the way of torch.compile
 """
 
 import os

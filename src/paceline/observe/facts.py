@@ -60,7 +60,6 @@ def describe(observer: Any, optimizer: Any, place: Place) -> dict[str, Any]:
         "host": observer.order.host,
         "machine": _machine(),
         "cores": _cores(),
-        "unit": "sample",
         "optimizers": list(observer.optimizers.values()),
         **_of_parameters(optimizer),
     }
@@ -80,18 +79,19 @@ def describe(observer: Any, optimizer: Any, place: Place) -> dict[str, Any]:
 
 
 def _of_parameters(optimizer: Any) -> dict[str, Any]:
-    num, gradient_bytes, device, dtypes = 0, 0, "cpu", set()
+    num, gradient_bytes, learned_bytes, device, dtypes = 0, 0, 0, "cpu", set()
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             num += parameter.numel()
             device = str(parameter.device)
             dtypes.add(str(parameter.dtype))
-            if parameter.grad is not None:
-                gradient_bytes += parameter.numel() * parameter.element_size()
+            num_bytes = parameter.numel() * parameter.element_size()
+            learned_bytes += num_bytes if parameter.requires_grad else 0
+            gradient_bytes += num_bytes if parameter.grad is not None else 0
     lowered = [_DTYPES[name] for name in sorted(dtypes) if name in _DTYPES]
     return {
         "num_parameters": num,
-        "gradient_bytes": gradient_bytes,
+        "gradient_bytes": gradient_bytes or learned_bytes,  # they may be set to None already
         "device": device,
         "precision": lowered[0] if lowered else "fp32",
     }

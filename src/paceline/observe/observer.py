@@ -10,13 +10,15 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from . import scores as score_names
 from .boundaries import CHECKPOINT, INPUT, NETWORK, Boundaries, Iteration
 from .habits.watch import HabitWatch
 from .imports import note_failure
-from .loss import read_scalar
+from .measures import scores as score_names
+from .measures.batches import num_samples, num_tokens
+from .measures.loss import read_scalar
 from .order import Order
 from .recorder import Recorder, note_idle
+from .unseen import UnseenSteps
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -83,8 +85,10 @@ class Observer(HabitWatch):
         self._asked: Loader | None = None
         self._fresh: set[Loader] = set()
         """Loaders that gave a batch since the last backward."""
-        self._fresh_samples = 0
+        self._fresh_samples = self._fresh_tokens = 0
         self.is_in_backward = False
+        self.keeps_tensors_itself = False
+        """The script has hooks on tensors that autograd keeps; to look at one would call them."""
         self.autocast = ""
         """The type that an autocast of the script lowers to."""
         self._collective_depth = 0
@@ -93,6 +97,9 @@ class Observer(HabitWatch):
         self._expected: set[int] = set()
         self._num_repeats = 0
         self._primary: int | None = None
+        self._unseen = UnseenSteps()
+        self._backwards_before = 0
+        """When the last step was done."""
         self._before_begin: list[tuple[str, dict[str, float]]] = []
 
     def here(self) -> bool:
@@ -127,25 +134,30 @@ class Observer(HabitWatch):
 
     @unfailing
     def ask(self, loader: Loader, grad_enabled: bool) -> None:
+        if self.may_step_unseen:
+            self._catch_up()
         self.times.ask(loader.is_training, grad_enabled)
 
     @unfailing
-    def got(self, loader: Loader, num_samples: int) -> None:
+    def got(self, loader: Loader, batch: Any) -> None:
         self.times.got()
         loader.num_got += 1
         self.seen["batches"] += 1
         if not self.times.is_evaluating:
             self._fresh.add(loader)
-            self._fresh_samples += num_samples
+            self._fresh_samples += num_samples(batch)
+            self._fresh_tokens += num_tokens(batch)
 
     @unfailing
     def end_pass(self, loader: Loader) -> None:
+        if self.may_step_unseen:
+            self._catch_up()
         if loader.iteration is not None:
             had = loader.iteration.num_backwards
             self.times.end_iteration(loader.iteration)
             if had == self.times.num_backwards:  # an evaluation, as it turned out
                 self._fresh.discard(loader)
-                self._fresh_samples = 0
+                self._fresh_samples = self._fresh_tokens = 0
             elif loader is self.training_loader:
                 self._epochs_done += 1.0
                 loader.num_got = 0
@@ -159,24 +171,26 @@ class Observer(HabitWatch):
 
     @unfailing
     def begin_backward(self, tensors: Any) -> None:
+        if self.may_step_unseen:
+            self._catch_up()
         self.is_in_backward = True
         self.times.begin_backward()
         self.counts_reads = True
         self.seen["backwards"] += 1
+        recorder = self.recorder
+        if recorder is None:
+            recorder = self.recorder = Recorder(self)
         if self._fresh:
-            self._take_fresh()
-        if self.recorder is None:
-            self.recorder = Recorder(self)
-        self.recorder.add_loss(tensors)
+            self._take_fresh(recorder)
+        recorder.add_loss(tensors)
 
-    def _take_fresh(self) -> None:
+    def _take_fresh(self, recorder: Recorder) -> None:
         for loader in self._fresh:
             loader.is_training = True
             self.training_loader = loader
         self._fresh.clear()
-        if self.recorder is not None:
-            self.recorder.num_samples += self._fresh_samples
-            self._fresh_samples = 0
+        recorder.units.add_batch(self._fresh_samples, self._fresh_tokens)
+        self._fresh_samples = self._fresh_tokens = 0
 
     @unfailing
     def end_backward(self) -> None:
@@ -189,6 +203,7 @@ class Observer(HabitWatch):
     def made_optimizer(self, optimizer: Any) -> None:
         self.times.sign()
         self._expected.add(id(optimizer))
+        self._unseen.follow(optimizer)
 
     @unfailing
     def begin_step(self, optimizer: Any) -> None:
@@ -198,6 +213,15 @@ class Observer(HabitWatch):
         if key in self._stepped and not self.times.is_stepping:
             self._repeat()
         self.times.begin_step()
+
+    def _catch_up(self) -> None:
+        """With the steps of a compiled optimizer, which are known only afterwards."""
+        stepped = self._unseen.stepped()
+        if self.seen["backwards"] == self._backwards_before:
+            return
+        for optimizer in stepped:
+            self.begin_step(optimizer)
+            self.end_step(optimizer)
 
     def _repeat(self) -> None:
         """An optimizer steps again before all others did: the step is over without them."""
@@ -211,6 +235,8 @@ class Observer(HabitWatch):
         if not self.times.end_step() or self.recorder is None:
             return
         self.seen["optimizer_steps"] += 1
+        if self.may_step_unseen:
+            self._unseen.note(optimizer)
         key = id(optimizer)
         if key not in self.optimizers:
             self.optimizers[key] = type(optimizer).__name__
@@ -222,12 +248,11 @@ class Observer(HabitWatch):
 
     def _close_step(self) -> None:
         self._stepped.clear()
+        self._backwards_before = self.seen["backwards"]
         recorder = self.recorder
         if recorder is None:
             return
         if not recorder.has_begun:
-            recorder.num_samples += self._fresh_samples
-            self._fresh_samples = 0
             if not recorder.begin():
                 self.is_watching = False
                 return
@@ -296,6 +321,8 @@ class Observer(HabitWatch):
     def finish(self, reason: str) -> None:
         self.is_watching = self.counts_reads = False
         try:
+            if self.may_step_unseen and self.recorder is not None:
+                self._catch_up()
             if self.recorder is not None and self.recorder.has_begun:
                 if self._stepped:
                     self._close_step()

@@ -13,10 +13,11 @@ from typing import Any
 
 from . import facts
 from .boundaries import COMPUTE, NETWORK
-from .collectives import ExposedNetwork
 from .events import EventFile
 from .imports import failures
-from .loss import LateNumbers, Reading
+from .measures.collectives import ExposedNetwork
+from .measures.loss import LateNumbers, Reading
+from .measures.units import Units
 
 _LINE_SECONDS = 1.0
 _LINES_OF_FULL_DETAIL = 2000
@@ -24,7 +25,9 @@ _LINES_OF_FULL_DETAIL = 2000
 _MOST_LISTED = 100_000
 """Steps that are told one by one; later lines have means."""
 _MOST_IN_A_LINE = 4096
+_FREE_SCORES = 2000
 _SCORE_SHARE = 0.25
+"""Of a line's time: after so many evaluations, more are told no faster than this."""
 _MOST_IDLE_BYTES = 1 << 16
 
 
@@ -59,6 +62,7 @@ class Recorder:
         self._saves: dict[str, Any] = {}
         self._scores: dict[str, tuple[int, dict[str, float]]] = {}
         self._scores_written = 0.0
+        self._num_scores = 0
         self._cpu_seconds = 0.0
         self._every = 1
         self._num_listed = 0
@@ -70,7 +74,7 @@ class Recorder:
         self._unmeasured: dict[str, str] = {}
         self.place = facts.find_place()
         self.step = 0
-        self.num_samples = 0
+        self.units = Units()
         self.gradient_norm: Any = None
 
     @property
@@ -82,7 +86,10 @@ class Recorder:
     def add_loss(self, tensors: Any) -> None:
         if tensors is None or type(tensors) in (list, tuple):
             return
-        line = self._line
+        line, observer = self._line, self._observer
+        has_loader = observer.training_loader is not None
+        if not self.has_begun or not has_loader:
+            self.units.add_loss(tensors, observer.keeps_tensors_itself, has_loader)
         tensor = getattr(tensors, "_paceline_unscaled", tensors)
         line.losses.add(tensor)
         line.owners.append(0)
@@ -125,11 +132,17 @@ class Recorder:
         kept = self._scores_of(split)
         again = [name for name in values if kept.get(name, values[name]) != values[name]]
         is_again = split != "progress" and bool(again)
-        waited = time.monotonic() - self._scores_written
-        if is_again and waited > _SCORE_SHARE * self._line_seconds():
+        if is_again and self._may_write_scores():
             self._write_scores()
             kept = self._scores_of(split)
         kept.update(values)
+        if is_again:
+            self._scores[split] = (self.step, kept)
+
+    def _may_write_scores(self) -> bool:
+        if self._num_scores < _FREE_SCORES:
+            return True
+        return time.monotonic() - self._scores_written > _SCORE_SHARE * self._line_seconds()
 
     def _scores_of(self, split: str) -> dict[str, float]:
         """What waits to be written, with the step after which it was logged."""
@@ -152,7 +165,10 @@ class Recorder:
         start_up = max(began - order.launched_at, 0.0)
         self._step_began = started
         self.step = facts.first_step(self._optimizer) - 1
-        told = facts.describe(self._observer, self._optimizer, self.place)
+        told = {
+            **facts.describe(self._observer, self._optimizer, self.place),
+            **self.units.settle(),
+        }
         if self.place.rank == 0:
             facts.write_script(order)
             facts.write_environment(order, told, self.place)
@@ -232,9 +248,9 @@ class Recorder:
         line, observer = self._line, self._observer
         if line.rate is not None:
             fields["rate"] = line.rate
-        if self.num_samples:
-            fields["num_units"] = self.num_samples * self.place.world_size
-            self.num_samples = 0
+        num_units = self.units.take(line.num_steps, self.place.world_size)
+        if num_units:
+            fields["num_units"] = num_units
         epochs = observer.epochs
         if epochs is not None:
             fields["epochs"] = round(epochs, 4)
@@ -307,6 +323,7 @@ class Recorder:
         kept, self._scores = self._scores, {}
         for split, (step, values) in kept.items():
             if values and self._file is not None:
+                self._num_scores += 1
                 self._file.write("score", step=step, split=split, scores=values)
         self._scores_written = time.monotonic()
 

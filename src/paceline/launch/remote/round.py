@@ -8,14 +8,13 @@ from typing import Any
 from paceline.errors import Say
 from paceline.hosts.file import HostsFile
 from paceline.launch.failures import Failure, root_cause
-from paceline.launch.hang import HangNews, RankState, without_replaceable
+from paceline.launch.hang import HangNews, RankState, StepPace, without_replaceable
 from paceline.launch.remote.fleet import Fleet, passed_on, savers_among, states_of
 from paceline.launch.remote.joining import HostStage, LateNews, find_end_of_patience
 from paceline.launch.remote.link import HostLink, names_of
 from paceline.launch.remote.program import End, Program
 from paceline.launch.remote.restart import Outcome
 from paceline.order import HostPrice, WorkerOrder
-from paceline.record.schema import COMPUTE, IDLE, INPUT, NETWORK, OPTIMIZER
 from paceline.strategies.placement import Placement
 
 _ECHO_SECONDS = 1.5
@@ -23,7 +22,6 @@ _ECHO_SECONDS = 1.5
 _STACK_SECONDS = 2.0
 _SETTLED_SECONDS = 3.0
 _HEAR_SECONDS = 10.0
-_STEPPING = (INPUT, COMPUTE, NETWORK, OPTIMIZER, IDLE)
 
 
 class Stop:
@@ -94,9 +92,7 @@ class Round:
         self._told_to_stop = False
         self._stop_asked_at: float | None = None
         self._rejoining = ""
-        self._slowest_step_seconds = 0.0
-        self._last_step = (0, time.monotonic())
-        self._is_stepping = True
+        self._pace = StepPace()
         self._began = time.monotonic()
         self._have_joined = False
         self._late_news = LateNews(self.program.guard.join_seconds)
@@ -107,7 +103,7 @@ class Round:
         while problem is None:
             self.fleet.pump()
             self.stop.look()
-            self._follow_steps()
+            self._pace.follow(self.members[0].beats)
             problem = self._ended() or self._must_end()
         return problem
 
@@ -162,20 +158,6 @@ class Round:
             host=hosts[position].name,
             hosts=tuple(HostPrice(host.name, host.price_per_hour) for host in hosts),
         )
-
-    def _follow_steps(self) -> None:
-        """How long a step takes; evaluations and checkpoints between two steps are none of it."""
-        beats = self.members[0].beats
-        step = max((beat["step"] for beat in beats), default=0)
-        self._is_stepping &= all(beat["phase"] in _STEPPING for beat in beats)
-        before, at = self._last_step
-        if step > before:
-            now = time.monotonic()
-            is_stepping, self._is_stepping = self._is_stepping, True
-            if before and is_stepping:
-                seconds = (now - at) / (step - before)
-                self._slowest_step_seconds = max(self._slowest_step_seconds, seconds)
-            self._last_step = (step, now)
 
     def _ended(self) -> Outcome | None:
         """By itself: all done, or somebody failed."""
@@ -291,7 +273,7 @@ class Round:
             self._tell_to_stop()
         if self._has_stopped_long_enough():
             return Outcome("stopped")
-        hang = self._hangs.look(self._watched_states(), self._slowest_step_seconds)
+        hang = self._hangs.look(self._watched_states(), self._pace.slowest_seconds)
         if hang is not None:
             self._tell_hang(hang)
             if hang.ends_round:
@@ -361,7 +343,7 @@ class Round:
             for link in self.fleet.ready
             if link not in self.members and time.monotonic() - link.since > _SETTLED_SECONDS
         ]
-        if back and self._last_step[0] > 0:
+        if back and self._pace.last_step > 0:
             self._rejoining = f"{names_of(back)} is back and joins"
             self._tell_to_stop()
 

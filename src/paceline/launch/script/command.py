@@ -1,6 +1,7 @@
 """From what the user typed to the processes of a script, and the mistakes that show beforehand."""
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,8 +10,11 @@ from pathlib import Path
 
 from paceline.errors import UserError
 from paceline.launch.batch.engines import Node
+from paceline.launch.script.environment import observer_directory
 from paceline.machine.devices import num_visible_devices
 
+_PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
+_PROGRAMS = ("-m", "-c", "-")
 _INTERPRETERS = ("python", "python3", "torchrun", "accelerate", "deepspeed", "lightning", "srun")
 
 
@@ -75,10 +79,33 @@ def _whole_command(words: Sequence[str], num_procs: int | None) -> ScriptCommand
         )
     if shutil.which(words[0]) is None:
         raise UserError(f"there is no command {words[0]}", "is its environment active?")
+    started = reach_isolated(words)
     scripts = [word for word in words[1:] if word.endswith(".py")]
     script = scripts[0] if scripts else " ".join(words[:4])
     place = words.index(scripts[0]) + 1 if scripts else len(words)
-    return ScriptCommand(tuple(words), script, tuple(words[place:]))
+    return ScriptCommand(started, script, tuple(words[place:]))
+
+
+def reach_isolated(words: Sequence[str]) -> tuple[str, ...]:
+    """`python -I train.py` ignores the variables through which a process is observed: there the
+    observer's own file is started in the script's place, and runs the script."""
+    for place, word in enumerate(words):
+        if _PYTHON.fullmatch(Path(word).name):
+            end = _end_of_flags(words, place + 1)
+            flags = [w for w in words[place + 1 : end] if re.fullmatch(r"-[A-Za-z]+", w)]
+            is_isolated = any(set("IES") & set(re.split("[WX]", flag)[0]) for flag in flags)
+            if is_isolated and end < len(words) and words[end] not in ("-c", "-"):
+                starter = str(observer_directory() / "site" / "isolated.py")
+                return (*words[:end], starter, *words[end:])
+            break
+    return tuple(words)
+
+
+def _end_of_flags(words: Sequence[str], place: int) -> int:
+    """Where an interpreter's own flags end: at a script, `-m` or `-c`."""
+    while place < len(words) and words[place].startswith("-") and words[place] not in _PROGRAMS:
+        place += 2 if words[place] in ("-W", "-X") else 1
+    return place
 
 
 def refuse_no_script(path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from paceline.errors import Say, UserError
 from paceline.record.events import Event, read_events
 from paceline.record.schema import RunDirectory
-from paceline.units import count_of, format_seconds
+from paceline.units import count_of, format_seconds, percent
 
 
 def conclude(run: RunDirectory, code: int, attempt: int, say: Say) -> bool:
@@ -21,6 +21,7 @@ def conclude(run: RunDirectory, code: int, attempt: int, say: Say) -> bool:
 
 def verdict_in_words(run: RunDirectory) -> str:
     # Takes numpy, for which a start need not wait.
+    from paceline.report.answers.script import other_load  # noqa: PLC0415
     from paceline.report.answers.verdict import sentence  # noqa: PLC0415
     from paceline.report.own.run import read_run  # noqa: PLC0415
 
@@ -29,8 +30,9 @@ def verdict_in_words(run: RunDirectory) -> str:
     except UserError as error:
         return f"the script was observed, but its run cannot be read: {error}"
     told = f"{count_of(facts.step, 'step')} in {format_seconds(facts.wall_seconds)}"
-    shown = run.path
-    return f"paceline: {told}. {sentence(facts.verdict)}\n  paceline report {shown}"
+    others = other_load(facts)
+    beside = f" Other programs used {percent(others)} of the cores." if others else ""
+    return f"paceline: {told}. {sentence(facts.verdict)}{beside}\n  paceline report {run.path}"
 
 
 def no_step_in_words(idle: list[Event], code: int) -> str:

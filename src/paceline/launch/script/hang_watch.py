@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from paceline.errors import Say
-from paceline.launch.hang import HangNews, RankState
+from paceline.launch.hang import HangNews, RankState, StepPace
 from paceline.launch.script.hangs import HANG_SECONDS, ScriptHangs
 from paceline.launch.script.vital_signs import VitalSigns
 from paceline.terminal import printable
@@ -31,17 +31,19 @@ def naming_hangs(folder: Path, run: Path, say: Say) -> Iterator[None]:
 
 
 def _look_until(over: threading.Event, folder: Path, run: Path, say: Say) -> None:
-    signs, hangs = VitalSigns(folder), ScriptHangs(run, HANG_SECONDS, end_seconds=0)
-    host = socket.gethostname()
+    signs, pace = VitalSigns(folder), StepPace()
+    hangs = ScriptHangs(run, HANG_SECONDS, end_seconds=0)
     while not over.wait(_EVERY_SECONDS):
-        _name_hang(signs, hangs, host, say)
+        _name_hang(signs, pace, hangs, say)
 
 
-def _name_hang(signs: VitalSigns, hangs: ScriptHangs, host: str, say: Say) -> None:
+def _name_hang(signs: VitalSigns, pace: StepPace, hangs: ScriptHangs, say: Say) -> None:
     """Whatever goes wrong here leaves the script alone."""
     with suppress(OSError, KeyError, TypeError, ValueError):
-        states = [RankState.of(host, beat) for beat in signs.beats()]
-        news = hangs.look(states, 0.0) if states else None
+        beats = signs.beats()
+        pace.follow(beats)
+        states = [RankState.of(socket.gethostname(), beat) for beat in beats]
+        news = hangs.look(states, pace.slowest_seconds) if states else None
         if news is not None:
             signs.want_stacks()
             say(printable(_in_words(news, states)))

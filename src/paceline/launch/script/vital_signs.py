@@ -22,6 +22,8 @@ STACKS_WANTED = "stacks-wanted"
 _BUSY_SHARE = 0.2
 """Of a core: less than this is what waiting costs."""
 _MOVED_BYTES = 200_000
+_LOOK_AT_CHILDREN_SECONDS = 5.0
+"""A process that stands still for so long may wait for one that it started."""
 _PULSE_SECONDS = 5.0
 """A process that has not told for so long cannot run Python, or is not observed any more."""
 
@@ -31,12 +33,21 @@ class Usage:
     at: float
     cpu_seconds: float
     num_bytes: int
+    is_runnable: bool
+    """On a machine that is full it may get little time and still be at work."""
+
+    def has_moved_since(self, before: "Usage") -> bool:
+        """Whether it computed, read or wrote more than one that waits does."""
+        cpu_share = (self.cpu_seconds - before.cpu_seconds) / max(self.at - before.at, 1e-3)
+        has_read = self.num_bytes - before.num_bytes > _MOVED_BYTES
+        return cpu_share > _BUSY_SHARE or has_read or self.is_runnable
 
 
 class VitalSigns:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._usage: dict[int, Usage] = {}
+        self._children: dict[int, dict[int, Usage]] = {}
         self._moved: dict[int, float] = {}
         self._stopped: dict[int, float] = {}
 
@@ -79,18 +90,24 @@ class VitalSigns:
         }
 
     def _idle_seconds(self, pid: int) -> float:
-        """Since it last computed, read or wrote more than one that waits does."""
+        """Since it last moved."""
         now, before = _usage_of(pid), self._usage.get(pid)
         if now is None:
             return 0.0
         if before is None:
             self._usage[pid], self._moved[pid] = now, now.at
         elif now.at - before.at >= 1.0:
-            cpu_share = (now.cpu_seconds - before.cpu_seconds) / (now.at - before.at)
-            if cpu_share > _BUSY_SHARE or now.num_bytes - before.num_bytes > _MOVED_BYTES:
+            is_still = now.at - self._moved[pid] > _LOOK_AT_CHILDREN_SECONDS
+            if now.has_moved_since(before) or (is_still and self._have_children_moved(pid)):
                 self._moved[pid] = now.at
             self._usage[pid] = now
         return now.at - self._moved[pid]
+
+    def _have_children_moved(self, pid: int) -> bool:
+        """A compiler that the process waits for, a loader's worker that takes its time."""
+        found = {child: usage for child in _children(pid) if (usage := _usage_of(child))}
+        before, self._children[pid] = self._children.get(pid, {}), found
+        return any(found[c].has_moved_since(before[c]) for c in found if c in before)
 
     def _stopped_seconds(self, pid: int) -> float:
         try:
@@ -115,12 +132,20 @@ def _workers_by_pulses(pulses: list[Message]) -> list[Message]:
 def _usage_of(pid: int) -> Usage | None:
     try:
         process = psutil.Process(pid)
-        times = process.cpu_times()
+        times, status = process.cpu_times(), process.status()
         transfers = process.io_counters() if hasattr(process, "io_counters") else None
     except psutil.Error:
         return None
     num_bytes = transfers.read_chars + transfers.write_chars if transfers else 0
-    return Usage(time.monotonic(), times.user + times.system, int(num_bytes))
+    is_runnable = status == psutil.STATUS_RUNNING
+    return Usage(time.monotonic(), times.user + times.system, int(num_bytes), is_runnable)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.Error:
+        return []
 
 
 def _read_all(folder: Path, pattern: str) -> list[Message]:

@@ -7,14 +7,17 @@ which a report sees.
 import os
 import sys
 import weakref
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 _OBSERVER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
-_MOST_PLACES = 8
+_MOST_PLACES = 64
+_TOLD_PLACES = 8
 _MOST_SHAPES = 16
 _MOST_LOADERS = 8
 _MOST_SAVES = 4
+MOST_KEPT = 32
+"""Of samplers, schedulers and networks: scripts may make new ones in every epoch."""
 
 
 def library_folders() -> tuple[str, ...]:
@@ -38,8 +41,8 @@ class Habits:
 
     def __init__(self) -> None:
         self.folders: tuple[str, ...] = ()
-        self.reads: dict[str, list[Any]] = {}
-        """By place: how often a value was read from a tensor, and of which device."""
+        self.reads: dict[tuple[CodeType, int], list[Any]] = {}
+        """How often a value was read from a tensor there, of which device, and the place."""
         self.samplers: dict[int, dict[str, Any]] = {}
         self.loaders: dict[int, dict[str, Any]] = {}
         self.loader_places: Any = weakref.WeakKeyDictionary()
@@ -61,14 +64,14 @@ class Habits:
         """Torch reads values itself, for example of an optimizer's counter: not the script's."""
         if not self.folders:
             self.folders = library_folders()
-        if frame.f_code.co_filename.startswith(self.folders):
-            return
-        key = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        code = frame.f_code
+        key = (code, frame.f_lasti)  # to ask for the line takes longer than all the rest
         known = self.reads.get(key)
         if known is not None:
             known[0] += 1
-        elif len(self.reads) < _MOST_PLACES:
-            self.reads[key] = [1, device]
+        elif len(self.reads) < _MOST_PLACES and not code.co_filename.startswith(self.folders):
+            name = os.path.basename(code.co_filename)  # noqa: PTH119
+            self.reads[key] = [1, device, f"{name}:{frame.f_lineno}"]
 
     def saw_shape(self, batch: Any) -> None:
         if len(self.shapes) >= _MOST_SHAPES:
@@ -83,10 +86,8 @@ class Habits:
 
     def told(self) -> dict[str, Any]:
         """For an event line."""
-        reads = [
-            {"place": os.path.basename(place), "count": count, "device": device}  # noqa: PTH119
-            for place, (count, device) in self.reads.items()
-        ]
+        most = sorted(self.reads.values(), key=lambda read: -read[0])[:_TOLD_PLACES]
+        reads = [{"place": place, "count": count, "device": on} for count, on, place in most]
         found: dict[str, Any] = {
             "reads": reads,
             "samplers": list(self.samplers.values()),

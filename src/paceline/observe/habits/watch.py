@@ -7,7 +7,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
-from .counted import Habits, describe_saved
+from ..compiled import leave_observer_alone
+from .counted import MOST_KEPT, Habits, describe_saved
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -33,12 +34,20 @@ class HabitWatch:
         self.habits = Habits()
         self.counts_reads = False
         """From the first backward on: what is read before is part of the start."""
+        self.may_step_unseen = False
+        """An optimizer that is compiled steps without its hooks."""
         self._pass_began = 0.0
 
     @harmless
     def saw_read(self, tensor: Any, frame: FrameType) -> None:
         if threading.get_ident() == self.thread:
             self.habits.read_value(tensor.device.type, frame)
+
+    @harmless
+    def begins_to_compile(self) -> None:
+        self.saw_use("compile")
+        self.may_step_unseen = True
+        leave_observer_alone()
 
     @harmless
     def saw_use(self, name: str) -> None:
@@ -48,7 +57,8 @@ class HabitWatch:
     def saw_sampler(self, sampler: Any) -> None:
         shuffles = bool(getattr(sampler, "shuffle", False))
         told = {"place": self.habits.place(), "num_set_epoch": 0, "shuffle": shuffles}
-        self.habits.samplers[id(sampler)] = told
+        if len(self.habits.samplers) < MOST_KEPT:
+            self.habits.samplers[id(sampler)] = told
 
     @harmless
     def saw_set_epoch(self, sampler: Any) -> None:
@@ -59,7 +69,8 @@ class HabitWatch:
     @harmless
     def saw_scheduler(self, scheduler: Any) -> None:
         told = {"kind": type(scheduler).__name__, "place": self.habits.place()}
-        self.habits.schedulers.setdefault(id(scheduler), told)
+        if len(self.habits.schedulers) < MOST_KEPT:
+            self.habits.schedulers.setdefault(id(scheduler), told)
 
     @harmless
     def saw_saved(self, content: Any) -> None:
@@ -69,7 +80,8 @@ class HabitWatch:
     def saw_network(self, network: Any) -> None:
         finds_unused = bool(getattr(network, "find_unused_parameters", False))
         told = {"place": self.habits.place(), "finds_unused": finds_unused}
-        self.habits.networks.append(told)
+        if len(self.habits.networks) < MOST_KEPT:
+            self.habits.networks.append(told)
 
     @harmless
     def saw_loader_made(self, loader: Any) -> None:

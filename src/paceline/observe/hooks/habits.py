@@ -3,35 +3,50 @@
 import sys
 from typing import Any
 
+from .. import compiled
 from . import wrap
 
 State = Any
 
-_READS = ("item", "tolist", "__float__", "__int__")
+_READS = ("item", "tolist", "__float__", "__int__", "__bool__", "__repr__", "__format__")
+"""What prints a tensor reads it too."""
 
 
 def watch_reads(state: State, torch: Any) -> None:
     """Of `torch.Tensor`: on a device, each waits for everything that was queued before."""
     for name in _READS:
         wrap(torch.Tensor, name, lambda original: _reading(state, original))
+    wrap(torch.Tensor, "cpu", lambda original: _copying(state, original))
     wrap(torch, "compile", lambda original: _compiling(state, original))
 
 
 def _reading(state: State, original: Any) -> Any:
     frame_of = sys._getframe
 
-    def read(self: Any) -> Any:
-        observer = state[0]
-        if observer.counts_reads:
-            observer.saw_read(self, frame_of(1))
-        return original(self)
+    def read(self: Any, *arguments: Any, **options: Any) -> Any:
+        if not compiled.is_compiling() and state[0].counts_reads:
+            state[0].saw_read(self, frame_of(1))
+        return original(self, *arguments, **options)
 
     return read
 
 
+def _copying(state: State, original: Any) -> Any:
+    """From a device; of a tensor on the CPU it does nothing."""
+    frame_of = sys._getframe
+
+    def cpu(self: Any, *arguments: Any, **options: Any) -> Any:
+        if not compiled.is_compiling() and state[0].counts_reads and not self.is_cpu:
+            state[0].saw_read(self, frame_of(1))
+        return original(self, *arguments, **options)
+
+    return cpu
+
+
 def _compiling(state: State, original: Any) -> Any:
     def compile(*arguments: Any, **options: Any) -> Any:
-        state[0].saw_use("compile")
+        if not compiled.is_compiling():
+            state[0].begins_to_compile()
         return original(*arguments, **options)
 
     return compile

@@ -94,25 +94,8 @@ def _next(state: State, original: Any) -> Any:
         except StopIteration:
             observer.end_pass(loader)
             raise
-        observer.got(loader, num_samples(batch))
+        observer.got(loader, batch)
         observer.batch_came(self._paceline_given, batch, loader)
         return batch
 
     return take_next
-
-
-def num_samples(batch: Any, depth: int = 0) -> int:
-    """The first size of the first tensor in it; 0 where there is none."""
-    shape = getattr(batch, "shape", None)
-    if shape is not None:
-        return int(shape[0]) if len(shape) else 1
-    if depth > 2:
-        return 0
-    if hasattr(batch, "values"):
-        batch = list(batch.values())
-    if isinstance(batch, (list, tuple)):
-        for part in batch[:4]:
-            found = num_samples(part, depth + 1)
-            if found:
-                return found
-    return 0

@@ -53,6 +53,22 @@ def watch_method(state: State, module: Any, owner: str, method: str, argument: s
     wrap(getattr(module, owner), method, of_dictionary(1, argument)(state))
 
 
+def watch_mlflow_client(state: State, module: Any) -> None:
+    """`mlflow.tracking.client`, which scripts use that name their run themselves."""
+
+    def make(original: Any) -> Any:
+        def log_metric(
+            self: Any, run_id: Any, key: Any, value: Any, *rest: Any, **more: Any
+        ) -> Any:
+            if state[0].is_watching:
+                state[0].scored({key: value})
+            return original(self, run_id, key, value, *rest, **more)
+
+        return log_metric
+
+    wrap(module.MlflowClient, "log_metric", make)
+
+
 def watch_mlflow(state: State, module: Any) -> None:
     """`mlflow.tracking.fluent`, before mlflow passes its functions on."""
 

@@ -5,6 +5,7 @@ import weakref
 from functools import partial
 from typing import Any
 
+from .. import compiled
 from . import wrap
 
 State = Any
@@ -47,6 +48,8 @@ def watch_collectives(state: State, module: Any) -> None:
 
 def _collective(state: State, original: Any, name: str) -> Any:
     def collective(*arguments: Any, **options: Any) -> Any:
+        if compiled.is_compiling():
+            return original(*arguments, **options)
         observer = state[0]
         if not observer.here():
             return original(*arguments, **options)
@@ -65,6 +68,8 @@ def _watch_waiting(state: State, module: Any) -> None:
 
     def make(original: Any) -> Any:
         def wait(self: Any, *arguments: Any, **options: Any) -> Any:
+            if compiled.is_compiling():
+                return original(self, *arguments, **options)
             observer = state[0]
             if not observer.here() or sys.modules["torch"].cuda.is_initialized():
                 return original(self, *arguments, **options)
@@ -112,6 +117,8 @@ def watch_ddp(state: State, module: Any) -> None:
 
     def make_sync(original: Any) -> Any:
         def _sync_buffers(self: Any) -> Any:
+            if compiled.is_compiling():
+                return original(self)
             observer = state[0]
             if not observer.here() or self.device_type != "cpu":
                 return original(self)

@@ -4,6 +4,7 @@ import os
 import sys
 from typing import Any
 
+from .. import compiled
 from . import wrap
 
 State = Any
@@ -21,14 +22,22 @@ def watch_safetensors(state: State, module: Any) -> None:
     wrap(module, "save_file", lambda original: _save(state, original, 1, "filename"))
 
 
+def watch_lightning(state: State, module: Any) -> None:
+    """`lightning.fabric.utilities.cloud_io`, which saves into memory and then writes that."""
+    wrap(module, "_atomic_save", lambda original: _save(state, original, 1, "filepath"))
+
+
 def watch_distributed_checkpoint(state: State, module: Any) -> None:
-    wrap(module, "save", lambda original: _save(state, original, 99, "checkpoint_id"))
+    for name in ("save", "async_save"):
+        wrap(module, name, lambda original: _save(state, original, 99, "checkpoint_id"))
 
 
 def _save(state: State, original: Any, place: int, name: str) -> Any:
     """`place` and `name` of the argument that says where to."""
 
     def save(*arguments: Any, **options: Any) -> Any:
+        if compiled.is_compiling():
+            return original(*arguments, **options)
         observer = state[0]
         if not observer.here():
             return original(*arguments, **options)

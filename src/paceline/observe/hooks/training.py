@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from .. import compiled
 from . import wrap
 
 State = Any
@@ -11,12 +12,30 @@ State = Any
 
 def watch_tensor(state: State, torch: Any) -> None:
     """Of `torch` itself, when all of it is there."""
+    compiled.know_torch(torch)
     wrap(torch.Tensor, "backward", lambda original: _backward(state, original))
     wrap(torch.autograd, "backward", lambda original: _backward(state, original))
+    _watch_kept_tensors(state, torch.autograd.graph.saved_tensors_hooks)
+
+
+def _watch_kept_tensors(state: State, hooks: Any) -> None:
+    """Checkpointing and offloading: whoever looks at a kept tensor computes or moves it."""
+
+    def make(original: Any) -> Any:
+        def __enter__(self: Any) -> Any:  # noqa: N807
+            if not compiled.is_compiling():
+                state[0].keeps_tensors_itself = True
+            return original(self)
+
+        return __enter__
+
+    wrap(hooks, "__enter__", make)
 
 
 def _backward(state: State, original: Any) -> Any:
     def backward(tensors: Any, *arguments: Any, **options: Any) -> Any:
+        if compiled.is_compiling():
+            return original(tensors, *arguments, **options)
         observer = state[0]
         if observer.is_in_backward or not observer.here():  # Tensor's calls autograd's
             return original(tensors, *arguments, **options)
@@ -33,11 +52,11 @@ def watch_optimizers(state: State, module: Any) -> None:
     """`torch.optim.optimizer`: hooks that torch offers for all optimizers."""
 
     def before(optimizer: Any, arguments: Any, options: Any) -> None:
-        if state[0].is_watching:
+        if not compiled.is_compiling() and state[0].is_watching:
             state[0].begin_step(optimizer)
 
     def after(optimizer: Any, arguments: Any, options: Any) -> None:
-        if state[0].is_watching:
+        if not compiled.is_compiling() and state[0].is_watching:
             state[0].end_step(optimizer)
 
     module.register_optimizer_step_pre_hook(before)
@@ -60,7 +79,7 @@ def watch_clipping(state: State, module: Any) -> None:
     def make(original: Any) -> Any:
         def clip_grad_norm_(*arguments: Any, **options: Any) -> Any:
             norm = original(*arguments, **options)
-            if state[0].here():
+            if not compiled.is_compiling() and state[0].here():
                 state[0].clipped(norm)
             return norm
 
@@ -78,7 +97,9 @@ def watch_scaling(state: State, module: Any) -> None:
     def make(original: Any) -> Any:
         def scale(self: Any, outputs: Any) -> Any:
             scaled = original(self, outputs)
-            if scaled is not outputs and hasattr(scaled, "backward") and state[0].here():
+            if compiled.is_compiling() or scaled is outputs:
+                return scaled
+            if hasattr(scaled, "backward") and state[0].here():
                 scaled._paceline_unscaled = outputs.detach()
             return scaled
 
@@ -93,7 +114,7 @@ def watch_autocast(state: State, module: Any) -> None:
     def make(original: Any) -> Any:
         def init(self: Any, *arguments: Any, **options: Any) -> None:
             original(self, *arguments, **options)
-            if getattr(self, "_enabled", False):
+            if not compiled.is_compiling() and getattr(self, "_enabled", False):
                 state[0].autocast = str(getattr(self, "fast_dtype", ""))
 
         return init
@@ -106,7 +127,7 @@ def watch_modes(state: State, module: Any) -> None:
 
     def make_eval(original: Any) -> Any:
         def eval(self: Any) -> Any:
-            if state[0].here():
+            if not compiled.is_compiling() and state[0].here():
                 state[0].times.eval_mode()
             return original(self)
 
@@ -114,7 +135,7 @@ def watch_modes(state: State, module: Any) -> None:
 
     def make_train(original: Any) -> Any:
         def train(self: Any, mode: bool = True) -> Any:
-            if mode and state[0].here():
+            if mode and not compiled.is_compiling() and state[0].here():
                 state[0].times.train_mode()
             return original(self, mode)
 

@@ -40,6 +40,12 @@ def _run_next_sitecustomize() -> None:
     spec.loader.exec_module(module)
 
 
-with contextlib.suppress(Exception):  # an error of the observer never reaches the script
-    _start_observer()
-_run_next_sitecustomize()
+def start_unless_it_fails() -> None:
+    """An error of the observer never reaches the script."""
+    with contextlib.suppress(Exception):
+        _start_observer()
+
+
+if __name__ == "sitecustomize":
+    start_unless_it_fails()
+    _run_next_sitecustomize()

@@ -79,7 +79,9 @@ def _measured(facts: Facts, share: float, what: str, of_peak: float) -> str:
             f", and other virtual machines on the same hardware took {percent(max(stolen))} of "
             "the time"
         )
-    if achieved and facts.world.peak_flops:
+    if achieved and not facts.world.peak_flops:
+        parts.append(f"the model reached {format_flops(achieved)} in forward and backward")
+    elif achieved and facts.world.peak_flops:
         parts.append(
             f"the model reached {format_flops(achieved)}, {percent(of_peak)} of the "
             f"{format_flops(facts.world.peak_flops)} that matrix multiplication reaches here"
@@ -142,7 +144,13 @@ def _missing(facts: Facts, share: float, achieved: float | None, peak: float | N
         lacking.append("the use of the devices, which NVIDIA's library (NVML) did not tell")
     elif not math.isfinite(share):
         lacking.append("probes (events/host-*.jsonl), which training writes by itself")
-    if not achieved or not peak:
+    if facts.is_observed and not achieved:
+        lacking.append(
+            "the floating-point operations of a step, which compiled and checkpointed models hide"
+        )
+    elif facts.is_observed and not peak:
+        lacking.append("what matrix multiplication reaches here, which a script is not kept up for")
+    elif not achieved or not peak:
         lacking.append("flops_per_unit and peak_flops in the begin event")
     if (facts.world.num_hosts or 1) > 1 and facts.world.own_cpu_share is None:
         lacking.append(

@@ -69,11 +69,18 @@ def _find_the_cause(facts: Facts) -> str:
     return "compare the hosts and leave out or repair the slow one: paceline hosts check"
 
 
-def _faster_compute(facts: Facts) -> str:
+def other_load(facts: Facts) -> float:
+    """The share of the cores that other programs used, if it is large."""
     busy, own = utilisation(facts), facts.world.own_cpu_share
-    if own is not None and busy[1] == "cores" and busy[0] - own > _MUCH_OTHER_LOAD:
+    share = busy[0] - own if own is not None and busy[1] == "cores" else 0.0
+    return share if share > _MUCH_OTHER_LOAD else 0.0
+
+
+def _faster_compute(facts: Facts) -> str:
+    others = other_load(facts)
+    if others:
         return (
-            f"other programs used {percent(busy[0] - own)} of the cores: stop them, or train on a "
+            f"other programs used {percent(others)} of the cores: stop them, or train on a "
             "machine of its own"
         )
     lighter = lighter_precision(facts)
@@ -93,14 +100,15 @@ def data_of_script(facts: Facts) -> Answer:
             missing="a torch.utils.data.DataLoader, whose batches can be counted",
         )
     figures: dict[str, Any] = {"loader": loader, "epochs": known.epochs}
-    sentences = [f"A {loader.get('dataset', 'data set')}"]
+    kind = loader.get("dataset")
+    sentences = [f"A data set of the class {kind}" if kind else "A data set"]
     size, per_pass = loader.get("batch_size"), known.steps_per_epoch
     if per_pass:
         figures["steps_per_epoch"] = per_pass
         each = "" if (facts.world.size or 1) == 1 else " for each process"
         sentences[0] += f", {count_of(per_pass, 'batch')}{each} in an epoch"
     if isinstance(size, int):
-        sentences[0] += f", {size:,} samples in a batch"
+        sentences[0] += f", {count_of(size, 'sample')} in a batch"
     if per_pass and isinstance(size, int):
         samples = figures["num_samples"] = per_pass * size * (facts.world.size or 1)
         sentences[0] += f": about {format_count(samples)} samples"

@@ -4,7 +4,7 @@ import numpy as np
 
 from paceline.record.columns import StepColumns
 from paceline.record.events import Event
-from paceline.record.schema import EVALUATE, PHASES, START_UP
+from paceline.record.schema import CHECKPOINT, EVALUATE, PHASES, START_UP
 from paceline.report.facts.facts import Slowest, StepTimes
 
 _LEAST_EXTRA = 0.2
@@ -31,11 +31,19 @@ def step_times(
         high_seconds=high,
         timings=seconds,
         num_timings=len(seconds),
-        units_per_second=rows.total("num_units") / total or None,
+        units_per_second=rows.total("num_units") / (total + _unlisted_seconds(rows)) or None,
         slowest=_slowest(rows, slowest),
         how=f"{_DEVICE_EVENTS if is_by_device else _HOST_CLOCK}; evaluations and saves between "
         "steps are not in it",
     )
+
+
+def _unlisted_seconds(rows: StepColumns) -> float:
+    """Of steps that are told line by line, as those of a very long run are."""
+    unlisted = rows["num_step_seconds"] < rows["num_steps"]
+    aside = rows[EVALUATE] + rows[CHECKPOINT]
+    seconds = np.nan_to_num(rows["seconds"] - aside)
+    return float(seconds[unlisted].clip(min=0.0).sum())
 
 
 def _slowest(rows: StepColumns, recorded: list[Event]) -> Slowest:

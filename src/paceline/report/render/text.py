@@ -161,8 +161,9 @@ def _step(facts: Facts) -> Iterator[str]:
         return
     low, high = format_seconds(times.low_seconds), format_seconds(times.high_seconds)
     spread = f"{format_seconds(times.median_seconds)} (90 % between {low} and {high})"
-    speed = f"{times.units_per_second or 0.0:,.0f} {plural(facts.unit)}/s over the whole world"
-    yield f"step: median {spread}; {speed}"
+    rate = times.units_per_second or 0.0
+    shown = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+    yield f"step: median {spread}; {shown} {plural(facts.unit)}/s over the whole world"
 
 
 def _verdict(found: list[Answer]) -> Iterator[str]:
@@ -223,13 +224,17 @@ def _wrapped(text: str, first: str, rest: str) -> list[str]:
     return [line.replace(_STAYS, " ") for line in lines]
 
 
+def _cores(count: Any) -> str:
+    return count_of(count, "core") if isinstance(count, int) else "cores not known"
+
+
 def _machine(facts: Facts) -> Iterator[str]:
     environment = facts.environment
     if not environment:
         return
     libraries = environment.get("libraries", {})
     yield (
-        f"machine: {environment.get('host')}, {environment.get('num_cores')} cores, "
+        f"machine: {environment.get('host')}, {_cores(environment.get('num_cores'))}, "
         f"{environment.get('device_name')}; torch {libraries.get('torch')}, "
         f"{_threads(environment.get('threads'))} per process"
     )

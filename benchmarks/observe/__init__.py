@@ -1,0 +1,1 @@
+"""What observing a script costs, and how right its verdicts are: see `__main__.py`."""
