@@ -4,6 +4,7 @@ Losses are sums. Each micro-batch's gradient is divided by the units of the *who
 world, so ragged batches, accumulation and any number of processes give one and the same gradient.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -69,6 +70,14 @@ def plan_step(task: Task, position: int, world: World) -> StepPlan:
     return StepPlan(indices, indices[first:last], sum(map(task.num_units, indices)))
 
 
+@dataclass(frozen=True)
+class Rehearsal:
+    """The seconds of a first forward and backward pass, by the host's clock."""
+
+    seconds: float = 0.0
+    waited_seconds: float = 0.0
+
+
 class LateSums:
     """Losses and statistics of norms that are added up over the world later, many in one message:
     for kinds of exchange in which a step waits for nobody."""
@@ -124,6 +133,7 @@ class Stepper:
         is_watched = world.is_first and can_watch(world.device, recipe.compile)
         self.readiness = Readiness(state.network, is_watched)
         self._late = LateSums(world, self.statistics)
+        self.rehearsal = Rehearsal()
         clip, scaler = recipe.optimizer.clip_norm, state.scaler
         self.exchange.attach(
             Updating(
@@ -230,8 +240,11 @@ class Stepper:
     def rehearse(self, plan: StepPlan, batches: Sequence[Any]) -> None:
         """One backward whose gradients are thrown away. DDP lays out its buckets anew after the
         first backward, and with four or more processes the order of summation follows the layout:
-        without this, the first step after a restart would round differently."""
+        without this, the first step after a restart would round differently. What it took, and
+        what of that was waiting, are a first glimpse of a step."""
+        began = time.perf_counter()
         self.forward_backward(plan, batches)
+        self.rehearsal = Rehearsal(time.perf_counter() - began, self.watch.waited_seconds())
         self.exchange.lay_out()
         self._forget()
 

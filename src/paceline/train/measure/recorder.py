@@ -283,7 +283,9 @@ class Recorder:
         self.events.write(kind, **fields)
         if kind == "warning" and self.line is not None:
             self.line.say(f"warning: {fields['text']}")
-        is_news = kind in ("start", "note") or (kind == "input" and not fields["is_limit"])
+        is_news = kind in ("start", "note", "reduce") or (
+            kind == "input" and not fields["is_limit"]
+        )
         if is_news and self.line is not None:
             self.line.say(fields["text"])
 

@@ -97,6 +97,9 @@ class OverlapExchange(Exchange):
     def begin(self) -> None:
         send_first_weights(self.network, self.world)
 
+    def close(self) -> None:
+        dist.destroy_process_group(self._group)
+
     def attach(self, updating: Updating) -> None:
         self._updating = updating
 
