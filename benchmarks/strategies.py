@@ -8,8 +8,8 @@ The same recipe and the same number of samples everywhere, with 2 and 4 workers,
 one that is slow, or one that is killed now and then. The network is wide and shallow
 (benchmarks/wide_pictures.py), and what a faster device would compute is waited for, 0.1 s a step of
 32 pictures and of a slow worker three times as much: so four workers and their servers fit on two
-cores, and what is compared is waiting, which is what strategies differ in. Every run is a directory,
-so a measurement can be cut short and gone on with; `paceline report A B` explains any two of them.
+cores, and what is compared is waiting, which is what strategies differ in. Every run is kept, so
+that a measurement can be cut short and gone on with; `paceline report A B` explains any two.
 """
 
 import argparse
