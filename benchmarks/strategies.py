@@ -33,7 +33,7 @@ from paceline.report.facts.facts import Facts
 from paceline.report.own.run import read_run
 
 _REPOSITORY = Path(__file__).parents[1]
-_STEPS = 120
+_STEPS = 80
 _BATCH = 32
 _COMPUTE_SECONDS = 0.1
 _SLOW_TIMES = 3
@@ -155,7 +155,7 @@ def measure(folder: Path, links: list[str], workers: list[int], steps: int) -> N
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "data"
     if not data.exists():
-        write_pictures(data, num_train=2000, num_validation=500)
+        write_pictures(data, num_train=2000, num_validation=1000)
     text = _RECIPE.format(data=data.absolute(), steps=steps)
     (folder / "recipe.yaml").write_text(text, encoding="utf-8")
     for case in cases(links, workers):
