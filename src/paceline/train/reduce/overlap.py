@@ -74,7 +74,7 @@ class OverlapExchange(Exchange):
     def __init__(self, network: nn.Module, world: World, bucket_bytes: int) -> None:
         super().__init__(network, world)
         self._bucket_bytes = bucket_bytes
-        self._group = dist.new_group()
+        self._group = world.new_group()
         self._weights = [p for p in network.parameters() if p.requires_grad]
         self._buckets: list[Bucket] = []
         """In the order in which backward completes them."""
