@@ -52,9 +52,11 @@ class Bucket:
     def fill(self, world_size: int) -> None:
         """Take the gradients away from the weights; one that backward did not give is zero."""
         for weight, view in zip(self.weights, self._views, strict=True):
-            view.zero_() if weight.grad is None else view.copy_(weight.grad)
+            if weight.grad is None:
+                view.zero_()
+            else:
+                torch.div(weight.grad, world_size, out=view)
             weight.grad = None
-        self.sums.div_(world_size)
 
     def give_back(self) -> None:
         for weight, view in zip(self.weights, self._views, strict=True):
