@@ -159,7 +159,7 @@ def _missing(facts: Facts, share: float, achieved: float | None, peak: float | N
             "the floating-point operations of a step, which compiled and checkpointed models hide"
         )
     elif facts.is_observed and not peak:
-        lacking.append("what matrix multiplication reaches here, which a script is not kept up for")
+        lacking.append("what matrix multiplication reaches here: it is not timed inside a script")
     elif not achieved or not peak:
         lacking.append("flops_per_unit and peak_flops in the begin event")
     if (facts.world.num_hosts or 1) > 1 and facts.world.own_cpu_share is None:
