@@ -50,6 +50,16 @@ def calling_place(frame: FrameType | None, folders: tuple[str, ...]) -> str:
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119
 
 
+def calling_framework(frame: FrameType | None, folders: tuple[str, ...]) -> str:
+    """The framework on whose behalf the line is executed; empty if it is the script's own."""
+    found = ""
+    while frame is not None and frame.f_code.co_filename.startswith(folders):
+        path = frame.f_code.co_filename
+        names = [name for name in _FRAMEWORKS if f"/{name}/" in path]
+        found, frame = (names[0] if names else found), frame.f_back
+    return found
+
+
 class Habits:
     """Of one process."""
 
@@ -73,6 +83,11 @@ class Habits:
         if not self.folders:
             self.folders = library_folders()
         return calling_place(sys._getframe(1), self.folders)
+
+    def framework(self) -> str:
+        if not self.folders:
+            self.folders = library_folders()
+        return calling_framework(sys._getframe(1), self.folders)
 
     def read_value(self, device: str, frame: FrameType) -> None:
         """Torch reads values itself, for example of an optimizer's counter: not the script's."""
