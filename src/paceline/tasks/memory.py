@@ -223,8 +223,7 @@ def _with_micro(recipe: Recipe, micro: int) -> Recipe:
     return recipe.model_copy(update={"batch": recipe.batch.model_copy(update={"micro": micro})})
 
 
-def memory_in_words(recipe: Recipe) -> str:
-    memory = estimate_memory(recipe)
+def memory_in_words(memory: Memory | None) -> str:
     if memory is None:
         return "memory: not known here, because the recipe's data is not here: prepare it first"
     total = {name: memory.total(name) for name in ("fp32", "bf16")}

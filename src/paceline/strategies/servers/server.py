@@ -7,7 +7,6 @@ sends leaves no trace. A thread stands for each connection, and one for the chie
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -19,9 +18,13 @@ from paceline.strategies.channel import Channel, ChannelLostError, Message
 from paceline.strategies.servers.shard_state import ShardState, bytes_needed
 from paceline.strategies.servers.shared_clock import SharedClock
 from paceline.strategies.shards import Shard, read_shard, shard_size
+from paceline.train.guard import is_lack_of_memory
 from paceline.units import count_of, format_bytes
 
-NoteUpdates = Callable[[int], None]
+_MORE_SERVERS = (
+    "start more servers, each with a smaller shard (--roles ...,server=N), or put servers on hosts "
+    "with more memory"
+)
 
 
 @dataclass
@@ -79,7 +82,16 @@ class Server:
             if who["line"] == "orders" and not self.is_over.is_set():
                 self._fail(ChannelLostError(f"the chief is gone: {error}"))
         except BaseException as error:
-            self._fail(error)
+            self._fail(self._as_told(error))
+
+    def _as_told(self, error: BaseException) -> BaseException:
+        """Doing it again does not help a server without memory."""
+        if isinstance(error, UserError) or not is_lack_of_memory(error):
+            return error
+        return UserError(
+            f"{self.name} is out of memory: {str(error).partition(chr(10))[0] or 'none left'}",
+            _MORE_SERVERS,
+        )
 
     def _fail(self, error: BaseException) -> None:
         self.problem = self.problem or error
@@ -130,8 +142,7 @@ class Server:
                 f"{format_bytes(4 * shard_size(shard))}, the optimizer's state for it and the "
                 f"gradients of {count_of(num_trainers, 'worker')} take {format_bytes(needed)}, "
                 f"and {format_bytes(self.free_bytes)} are free",
-                "start more servers, each with a smaller shard (--roles ...,server=N), or put "
-                "servers on hosts with more memory",
+                _MORE_SERVERS,
             )
 
     def _add_up(self, channel: Channel, order: Message) -> None:

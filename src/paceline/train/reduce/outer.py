@@ -98,6 +98,9 @@ class OuterExchange(Exchange):
         send_first_weights(self.network, self.world)
         self.adopt()
 
+    def close(self) -> None:
+        dist.destroy_process_group(self._group)
+
     def adopt(self) -> None:
         self._agreed.load_state_dict(self.network.state_dict())
 

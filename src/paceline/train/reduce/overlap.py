@@ -29,7 +29,10 @@ class Bucket:
 
     def __init__(self, weights: Sequence[nn.Parameter]) -> None:
         self.weights = list(weights)
-        self.sums = torch.empty(sum(w.numel() for w in weights), dtype=weights[0].dtype)
+        first = weights[0]
+        self.sums = torch.empty(
+            sum(w.numel() for w in weights), dtype=first.dtype, device=first.device
+        )
         sizes = [weight.numel() for weight in weights]
         parts = torch.split(self.sums, sizes)
         self._views = [_laid_out_like(w, part) for w, part in zip(weights, parts, strict=True)]
@@ -93,6 +96,9 @@ class OverlapExchange(Exchange):
 
     def begin(self) -> None:
         send_first_weights(self.network, self.world)
+
+    def close(self) -> None:
+        dist.destroy_process_group(self._group)
 
     def attach(self, updating: Updating) -> None:
         self._updating = updating
@@ -167,7 +173,7 @@ class OverlapExchange(Exchange):
         """The optimizer is set for this step; its updates follow where weights are used next.
         Returns the norm of the gradients of the step before, if that was wanted."""
         norm, self._norm = self._norm, None
-        self._squares = torch.zeros(()) if wants_norm else None
+        self._squares = torch.zeros((), device=self.world.device) if wants_norm else None
         self._is_updating = True
         return norm
 
