@@ -113,13 +113,13 @@ def run_case(case: Case, folder: Path, hosts: Path | None) -> None:
         raise SystemExit(f"{case.name} failed\n{ended.stderr}")
 
 
-def measure(folder: Path, links: list[str], workers: list[int]) -> None:
+def measure(folder: Path, links: list[str], workers: list[int], steps: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "data"
     if not data.exists():
         write_pictures(data, num_train=2000, num_validation=500)
     (folder / "recipe.yaml").write_text(
-        _RECIPE.format(data=data.absolute(), steps=_STEPS), encoding="utf-8"
+        _RECIPE.format(data=data.absolute(), steps=steps), encoding="utf-8"
     )
     for case in cases(links, workers):
         if (folder / case.name / "report.json").exists():
@@ -213,12 +213,13 @@ def main() -> None:
     parser.add_argument("--lab", action="store_true", help="1 Gbit links too, as root")
     parser.add_argument("--only", choices=["free", "1Gbit"], help="links of this kind alone")
     parser.add_argument("--workers", type=int, action="append", help="2 and 4 unless given")
+    parser.add_argument("--steps", type=int, default=_STEPS)
     parser.add_argument("--to", type=Path, default=Path("runs/strategies"))
     parser.add_argument("--table", type=Path, metavar="DIR", help="print the table of these runs")
     arguments = parser.parse_args()
     if arguments.table is None:
         links = [arguments.only] if arguments.only else ["free", *["1Gbit"] * arguments.lab]
-        measure(arguments.to, links, arguments.workers or [2, 4])
+        measure(arguments.to, links, arguments.workers or [2, 4], arguments.steps)
     table(arguments.table or arguments.to)
 
 

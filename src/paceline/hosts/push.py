@@ -53,12 +53,23 @@ rm -rf {place}.old
 _INSTALL = """\
 sed -i.old 's/^torch==.*/torch=={torch}/' code/{constraints}
 if test "$(cat .venv/.paceline-stamp 2>/dev/null)" = {stamp}; then exit 0; fi
-{python} -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
-test -x .venv/bin/python || {python} -m venv .venv
+{find_python} || {{ echo 'Python 3.11 or newer is needed: paceline hosts setup' >&2; exit 1; }}
+test -x .venv/bin/python || $python -m venv .venv
 .venv/bin/python -m pip install --quiet --disable-pip-version-check {options} \
   --constraint code/{constraints} --editable {project}
 echo {stamp} > .venv/.paceline-stamp
 """
+_IS_NEW_ENOUGH = "-c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null"
+
+
+def _find_python(first: str) -> str:
+    """Shell that leaves a Python which is new enough in $python, and fails where there is none."""
+    names = f"{first} python3.13 python3.12 python3.11"
+    found = f'"$candidate" {_IS_NEW_ENOUGH} && {{ python=$candidate; break; }}'
+    return f'{{ python=; for candidate in {names}; do {found}; done; [ -n "$python" ]; }}'
+
+
+FIND_PYTHON = _find_python("python3")
 _CONSTRAINTS = "constraints-of-sender.txt"
 PROJECTS = "projects"
 """Beside the environment: where the doctor and workers look for the user's code."""
@@ -183,7 +194,7 @@ def _push_to(host: Host, order: Order, parcel: Parcel) -> str | None:
     extras = f"[{','.join(parcel.extras)}]" if parcel.extras else ""
     install = _INSTALL.format(
         stamp=parcel.stamp,
-        python=shlex.quote(order.python),
+        find_python=_find_python(shlex.quote(order.python)),
         constraints=_CONSTRAINTS,
         torch=parcel.torch,
         options=shlex.join(shlex.split(order.pip_options)),

@@ -112,9 +112,10 @@ class Attempt:
     def rehearse(self, num_mine: int | None = None) -> None:
         """One backward whose gradients are thrown away, so that a first step rounds like all.
         `num_mine`: micro-batches of this process, where its share of a step does not say it."""
-        plan = plan_step(self.task, self.state.progress.position, self.world)
+        position = self.state.progress.position
+        plan = plan_step(self.task, position, self.world)
         if num_mine is not None:
-            plan = replace(plan, mine=plan.mine[:num_mine])
+            plan = replace(plan, mine=range(position, position + num_mine))
         if is_own(self.recipe.workload):
             try_out(self.task, self.state.network, plan.mine[0])
         if self.recipe.deterministic and self.world.device.type != "cpu":
