@@ -337,6 +337,22 @@ class ReduceSettings(Section):
         }
         return shares.get(self.kind, 1.0)
 
+    def stored_copies(self, states_per_weight: int) -> float:
+        """How many times as large as the weights it makes a checkpoint, for one process a host."""
+        copies = {
+            "powersgd": 1.0,
+            "topk": 1.0,
+            "local": 1.0 + states_per_weight,
+            "diloco": 2.0 + states_per_weight + 2 / self.parts,
+        }
+        return copies.get(self.kind, 0.0)
+
+    @property
+    def remembered_copies(self) -> float:
+        """How many times as large as the weights is what it keeps in memory beside them."""
+        copies = {"overlap": 1.0, "powersgd": 2.0, "topk": 2.0, "local": 2.0, "diloco": 3.0}
+        return copies.get(self.kind, 0.0)
+
     @field_validator("hierarchical")
     @classmethod
     def _hierarchical_fits(cls, hierarchical: bool, info: ValidationInfo) -> bool:

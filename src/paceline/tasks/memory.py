@@ -93,7 +93,8 @@ def estimate_memory(recipe: Recipe) -> Memory | None:
         saved, num_parameters = _extrapolated(usable)
     optimizer = recipe.optimizer
     copies = 2 + STATES_PER_WEIGHT[optimizer.kind] + (optimizer.average > 0)
-    state = float(_BYTES_PER_FP32 * num_parameters * copies)
+    kept = copies + recipe.reduce.remembered_copies
+    state = float(_BYTES_PER_FP32 * num_parameters * kept)
     share = measure_share_in_16_bits(usable)
     return Memory(state, saved, num_parameters, recipe.batch.micro_size, share)
 

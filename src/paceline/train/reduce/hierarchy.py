@@ -29,8 +29,8 @@ class Hierarchy:
         refuse_uneven(hosts)
         self.num_hosts, self.num_inside = len(hosts), len(hosts[0])
         self._number_type, self._world = number_type, world
-        self._inside = _own_group(hosts, world.rank)
-        self._between = _own_group(list(zip(*hosts, strict=True)), world.rank)
+        self._inside = _own_group(hosts, world)
+        self._between = _own_group(list(zip(*hosts, strict=True)), world)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="all-reduce")
         """One, because all processes must begin the same collectives in the same order."""
         self._stream = new_stream(world.device)
@@ -107,7 +107,6 @@ def is_useful(hosts: Sequence[Sequence[int]]) -> bool:
     return len(hosts) > 1 and min(len(ranks) for ranks in hosts) > 1
 
 
-def _own_group(groups: Sequence[Sequence[int]], rank: int) -> Any:
-    """All processes make all groups, in the same order."""
-    made = [(ranks, dist.new_group(list(ranks))) for ranks in groups]
-    return next(group for ranks, group in made if rank in ranks)
+def _own_group(groups: Sequence[Sequence[int]], world: World) -> Any:
+    made = [(ranks, world.new_group(ranks)) for ranks in groups]
+    return next(group for ranks, group in made if world.rank in ranks)

@@ -87,7 +87,7 @@ class OuterExchange(Exchange):
         self.plan = plan
         self._agreed = copy.deepcopy(network).requires_grad_(requires_grad=False)
         self._parts = cut(network, self._agreed, plan.parts)
-        self._group = dist.new_group()
+        self._group = world.new_group()
         self._in_flight: InFlight | None = None
 
     @property

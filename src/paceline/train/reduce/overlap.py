@@ -52,9 +52,11 @@ class Bucket:
     def fill(self, world_size: int) -> None:
         """Take the gradients away from the weights; one that backward did not give is zero."""
         for weight, view in zip(self.weights, self._views, strict=True):
-            view.zero_() if weight.grad is None else view.copy_(weight.grad)
+            if weight.grad is None:
+                view.zero_()
+            else:
+                torch.div(weight.grad, world_size, out=view)
             weight.grad = None
-        self.sums.div_(world_size)
 
     def give_back(self) -> None:
         for weight, view in zip(self.weights, self._views, strict=True):
@@ -74,7 +76,7 @@ class OverlapExchange(Exchange):
     def __init__(self, network: nn.Module, world: World, bucket_bytes: int) -> None:
         super().__init__(network, world)
         self._bucket_bytes = bucket_bytes
-        self._group = dist.new_group()
+        self._group = world.new_group()
         self._weights = [p for p in network.parameters() if p.requires_grad]
         self._buckets: list[Bucket] = []
         """In the order in which backward completes them."""
