@@ -15,10 +15,13 @@ from torch import nn
 
 import paceline
 
-_NUM_HIDDEN = 800
+
+class WideSettings(paceline.Settings):
+    hidden: int = paceline.setting(800, "values of the hidden layer", gt=0, fixed=True)
 
 
 class WidePictures(paceline.SampleTask):
+    Settings = WideSettings
     best_by = "top1"
     unit = "image"
     reads_ahead = False
@@ -31,8 +34,9 @@ class WidePictures(paceline.SampleTask):
         return {split: len(labels) for split, labels in self.labels.items()}
 
     def build_model(self) -> nn.Module:
+        hidden = self.settings.hidden
         return nn.Sequential(
-            nn.Flatten(), nn.Linear(3 * 32 * 32, _NUM_HIDDEN), nn.ReLU(), nn.Linear(_NUM_HIDDEN, 10)
+            nn.Flatten(), nn.Linear(3 * 32 * 32, hidden), nn.ReLU(), nn.Linear(hidden, 10)
         )
 
     def batch(self, samples: Any, _rng: Any) -> tuple[Any, Any]:
@@ -63,6 +67,6 @@ def write_pictures(folder: Path, num_train: int, num_validation: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for split, num in (("train", num_train), ("validation", num_validation)):
         labels = rng.integers(0, 10, num)
-        noise = rng.normal(size=(num, 3, 32, 32)) * 6.0
+        noise = rng.normal(size=(num, 3, 32, 32)) * 14.0
         images = np.clip(127.5 + 20 * (patterns[labels] + noise), 0, 255).astype(np.uint8)
         np.savez(folder / f"{split}.npz", images=images, labels=labels)

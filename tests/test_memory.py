@@ -2,6 +2,7 @@
 
 Stated error: what a forward pass keeps is estimated to 10 % for every shipped task."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -141,3 +142,20 @@ def test_recipes_show_tells_the_memory_when_asked(paceline: CommandLine) -> None
     line = result.stdout.splitlines()[-1]
     assert line.startswith("# memory of a device, estimated: 6")
     assert "kept by a forward pass of 32" in line
+
+
+@pytest.mark.parametrize(
+    ("mib", "said"), [(15360, "# it fits the device here"), (500, "# it does not fit the device")]
+)
+def test_recipes_show_says_whether_it_fits_the_device_here(
+    paceline: CommandLine, tmp_path: Path, mib: int, said: str
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\necho 'Tesla T4, {mib}, 7.5'\n", encoding="ascii")
+    program.chmod(0o755)
+    words = ["recipes", "show", "cifar10-tiny", f"data={paceline.data}", "--memory"]
+    result = paceline(*words, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert result.returncode == 0, result.stderr
+    line = result.stdout.splitlines()[-1]
+    assert line.startswith(said)
+    assert "Tesla T4 (estimated, in fp16, with micro-batches of 32)" in line

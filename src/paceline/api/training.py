@@ -24,13 +24,15 @@ def train(
     run: str | Path | None = None,
     procs: int | None = None,
     hosts: str | Path | None = None,
+    roles: str | None = None,
     wait: bool = True,
     **settings: Any,
 ) -> Run:
     """Train, or go on with a run, as `paceline train` does; returns the run when it is over.
 
     `recipe` is a name, a YAML file, or a task of yours. Settings are those of the recipe:
-    `steps=200`, `batch={"global": 64, "micro": 32}`, `**{"schedule.rate": 0.1}`. The processes live
+    `steps=200`, `batch={"global": 64, "micro": 32}`, `**{"schedule.rate": 0.1}`. `roles` are those
+    of parameter servers, "chief=1,worker=3,server=2". The processes live
     on without this one: after a restart of the kernel `paceline.open(run)` finds the run. With
     `wait=False` it returns as soon as the run has begun.
     """
@@ -39,6 +41,7 @@ def train(
     words = ["train", _recipe_word(recipe, files), *_overrides(settings), "--run", str(files.path)]
     words += ["--procs", str(procs)] if procs is not None else []
     words += ["--hosts", str(hosts)] if hosts is not None else []
+    words += ["--roles", roles] if roles is not None else []
     started = jobs.start_apart(words, files)
     while started.process.poll() is None and not is_being_trained(files):
         time.sleep(_LOOK_SECONDS)

@@ -319,7 +319,10 @@ class Examination:
             *doctor_network.judge_speed(found.speeds),
         ]
         text = doctor_network.sentence(
-            len(self._hosts), sizes.gradient_bytes if sizes else None, found.speeds
+            len(self._hosts),
+            sizes.gradient_bytes if sizes else None,
+            found.speeds,
+            purpose.recipe.reduce if purpose.recipe else None,
         )
         interfaces = {**self._own_interfaces(), **doctor_network.choose_interfaces(ways)}
         return Diagnosis(
@@ -340,6 +343,8 @@ class Examination:
         rows += doctor_hosts.judge_versions(found.facts, self._here)
         rows += doctor_files.judge_libraries(found.facts)
         rows += doctor_hosts.judge_devices(found.facts, tuple(self._hosts.values()))
+        rows += doctor_devices.judge_driver(found.facts)
+        rows += doctor_hosts.judge_limits(found.facts)
         if self._purpose.recipe is None or self._purpose.recipe.device != "cpu":
             rows += doctor_devices.judge_kernels(found.facts)
             rows += self._rows_of_memory()

@@ -56,7 +56,7 @@ def _speed(found: list[Prediction]) -> str:
 
 def _phases(found: list[Prediction]) -> str:
     """One bar for each size, however far apart the numbers are; its name is below its middle."""
-    edges = np.arange(len(found) + 1) - 0.5
+    edges = np.arange(len(found) + 1, dtype=np.float64) - 0.5
 
     def name(place: float) -> str:
         near = min(max(round(place), 0), len(found) - 1)

@@ -26,6 +26,10 @@ _FOREVER = timedelta(days=7)
 """Who waits for a worker cannot know how long it computes; others notice when it is gone."""
 
 
+SHORT_BYTES = _FRAME_BYTES - _LENGTH_BYTES
+"""A message of no more is taken from anybody, before it is known who it is."""
+
+
 class ChannelLostError(Exception):
     """The other side is gone, or has never come."""
 
@@ -60,12 +64,12 @@ class Channel:
         if rest:
             self._wait(self._group.send([_as_tensor(rest)], self._other, 0))
 
-    def receive(self) -> Message:
+    def receive(self, most_bytes: int = _MOST_BYTES) -> Message:
         self._wait(self._group.recv([self._answer], self._other, 0))
         whole = self._answer.numpy().tobytes()
         length = int.from_bytes(whole[:_LENGTH_BYTES], "big")
         data = whole[_LENGTH_BYTES : _LENGTH_BYTES + length]
-        if length > _MOST_BYTES:
+        if length > most_bytes:
             raise ChannelLostError(f"{self.name}: a message of {length} bytes is none of ours")
         if length > len(data):
             rest = torch.empty(length - len(data), dtype=torch.uint8)

@@ -6,6 +6,7 @@ let in. Beats in the store tell that a process is alive where its connection can
 power closes nothing.
 """
 
+import hashlib
 import hmac
 import json
 import threading
@@ -16,7 +17,7 @@ from typing import Any
 
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-from paceline.strategies.channel import Channel, ChannelLostError, Message
+from paceline.strategies.channel import SHORT_BYTES, Channel, ChannelLostError, Message
 
 _CONNECT_SECONDS = 60.0
 _BEAT_SECONDS = 1.0
@@ -30,12 +31,14 @@ class Meeting:
 
     def __init__(self, address: str, port: int, token: str, interface: str) -> None:
         self._address, self._port, self._token = address, port, token
+        # Whoever reaches the store may see its keys, and must not learn the token from them.
+        self._round = hashlib.sha256(token.encode()).hexdigest()[:16]
         self.interface = interface
 
     def store(self) -> PrefixStore:
         """A line of its own: a wait on one line blocks every other use of it."""
         line = TCPStore(self._address, self._port, is_master=False, timeout=_FOREVER)
-        return PrefixStore(f"roles/{self._token}", line)
+        return PrefixStore(f"roles/{self._round}", line)
 
     def gather(self, rank: int, size: int, value: Any) -> list[Any]:
         """What every process says of itself, by rank, when the last one has said it."""
@@ -49,7 +52,8 @@ class Meeting:
         number = store.add(f"{door}/count", 1)
         store.set(f"{door}/{number}", json.dumps(who))
         channel = Channel(store, f"{door}/{number}/pair", 1, self.interface, _CONNECT_SECONDS)
-        channel.send({**who, "token": self._token})
+        channel.send({"token": self._token})
+        channel.send(who)
         return channel
 
     def answer(self, door: str, let_in: Guest) -> None:
@@ -70,12 +74,13 @@ class Meeting:
     def _welcome(self, name: str, let_in: Guest) -> None:
         try:
             channel = Channel(self.store(), name, 0, self.interface, _CONNECT_SECONDS)
+            told = str(channel.receive(SHORT_BYTES).get("token", ""))
+            if not hmac.compare_digest(told.encode(), self._token.encode()):
+                return  # nobody of this run
             who = channel.receive()
         except (ChannelLostError, RuntimeError):  # it has gone again before it was let in
             return
-        told = str(who.pop("token", ""))
-        if hmac.compare_digest(told.encode(), self._token.encode()):
-            let_in(channel, who)
+        let_in(channel, who)
 
 
 class Beating:

@@ -50,6 +50,9 @@ class ChiefLine:
     def wants(self, weights: int) -> bool:
         return bool(self._ask({"ask": "wants", "weights": weights})["is_wanted"])
 
+    def leave(self) -> None:
+        self._ask({"ask": "leave"})
+
     def deliver(self, report: Report) -> tuple[int | None, float, Assignment | None]:
         """The step it became part of, that step's rate, and what to do next."""
         told = self._ask({"ask": "deliver", **report.as_message()}, report.statistics)
@@ -119,6 +122,7 @@ class Worker:
             assignment = following
             if stop_asked() and not self.pace.is_sync and assignment is not None:
                 self._write_line()
+                self.chief.leave()
                 return "stopped"
         self._write_line()
         return self.chief.ended or "finished"

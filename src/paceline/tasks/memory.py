@@ -85,7 +85,8 @@ def estimate_memory(recipe: Recipe) -> Memory | None:
         saved, num_parameters = _extrapolated(recipe)
     optimizer = recipe.optimizer
     copies = 2 + STATES_PER_WEIGHT[optimizer.kind] + (optimizer.average > 0)
-    state = float(_BYTES_PER_FP32 * num_parameters * copies)
+    kept = copies + recipe.reduce.remembered_copies
+    state = float(_BYTES_PER_FP32 * num_parameters * kept)
     share = measure_share_in_16_bits(recipe)
     return Memory(state, saved, num_parameters, recipe.batch.micro_size, share)
 
@@ -182,8 +183,7 @@ def _with_micro(recipe: Recipe, micro: int) -> Recipe:
     return recipe.model_copy(update={"batch": recipe.batch.model_copy(update={"micro": micro})})
 
 
-def memory_in_words(recipe: Recipe) -> str:
-    memory = estimate_memory(recipe)
+def memory_in_words(memory: Memory | None) -> str:
     if memory is None:
         return "memory: not known here, because the recipe's data is not here: prepare it first"
     total = {name: memory.total(name) for name in ("fp32", "bf16")}

@@ -225,7 +225,11 @@ class LiveRun:
         return [r for r in self.kept if r["kind"] == "score" and r["split"] == split]
 
     def straggler(self) -> Straggler | None:
-        """Judged as the report judges the whole run, from the recent past."""
+        """Judged as the report judges the whole run, from the recent past; out of step nobody waits
+        for one who is slow."""
+        strategy = self.settings.get("strategy")
+        if isinstance(strategy, dict) and strategy.get("mode", "sync") != "sync":
+            return None
         since = self.last_time - RECENT_SECONDS
         recent = {
             n: [interval for time, interval in rank.intervals if time >= since]

@@ -1,5 +1,6 @@
 """What is said when a script has ended: the verdict in one line, or why there is none."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import Say, UserError
@@ -8,15 +9,22 @@ from paceline.record.schema import RunDirectory
 from paceline.units import count_of, format_seconds, percent
 
 
-def conclude(run: RunDirectory, code: int, attempt: int, say: Say) -> bool:
-    """Whether a step was recorded."""
+@dataclass(frozen=True)
+class Conclusion:
+    is_recorded: bool
+    """At least one step was seen."""
+    text: str
+
+
+def conclude(run: RunDirectory, code: int, attempt: int, say: Say) -> Conclusion:
     idle = [event for event in read_events(run.idle_events) if event["attempt"] == attempt]
     run.idle_events.unlink(missing_ok=True)
     if not any(run.events.glob("rank-*.jsonl")):
-        say(no_step_in_words(idle, code))
-        return False
-    say(verdict_in_words(run))
-    return True
+        found = Conclusion(False, no_step_in_words(idle, code))
+    else:
+        found = Conclusion(True, verdict_in_words(run))
+    say(found.text)
+    return found
 
 
 def verdict_in_words(run: RunDirectory) -> str:

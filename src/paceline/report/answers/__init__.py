@@ -21,6 +21,7 @@ from paceline.report.answers import (
 )
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.facts.facts import Facts
+from paceline.report.remedies.exchange import exchange, is_asked
 from paceline.report.roles.answer import roles, traffic_of_servers
 
 
@@ -42,13 +43,14 @@ _ANSWERING: dict[str, Callable[[Facts], Answer]] = {
     "step": time.step,
     "traffic": _traffic,
     "cost": cost.cost,
-    "roles": roles,
 }
 
 
 def answers(facts: Facts) -> list[Answer]:
-    asked = [key for key in QUESTIONS if key != "roles" or facts.roles is not None]
-    return [_with_doubts(_ANSWERING[key](facts), facts) for key in asked]
+    found = [_with_doubts(_ANSWERING[key](facts), facts) for key in QUESTIONS]
+    if is_asked(facts):
+        found.append(exchange(facts))
+    return found if facts.roles is None else [*found, roles(facts, facts.roles)]
 
 
 def _with_doubts(answer: Answer, facts: Facts) -> Answer:

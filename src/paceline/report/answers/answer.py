@@ -21,10 +21,12 @@ QUESTIONS = {
     "step": "How long is a step?",
     "traffic": "How does that relate to network traffic?",
     "cost": "What did it cost?",
-    "roles": "What did chief, workers and servers do?",
 }
-"""Key and wording of every question, in the order of a report. The last is asked only of runs whose
-processes have roles."""
+"""Key and wording of every question, in the order of a report."""
+OF_EXCHANGE = "What did `reduce` cost and buy?"
+"""Asked after these, with the key 'exchange', of runs that exchange otherwise than plain DDP."""
+OF_ROLES = "What did chief, workers and servers do?"
+"""Asked last, with the key 'roles', of runs whose processes have roles."""
 
 
 @dataclass(frozen=True)

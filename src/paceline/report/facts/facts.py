@@ -389,6 +389,8 @@ class Facts:
     loader_workers: int | None = None
     """Threads of each process that read ahead, as many as it had in the end."""
     loader_note: str = ""
+    exchange_note: str = ""
+    """What `reduce: auto` chose, and why."""
     warnings: list[str] = field(default_factory=list)
     findings: tuple[Finding, ...] = ()
     options: Options = field(default_factory=Options)

@@ -24,7 +24,6 @@ from paceline.report.roles.use import (
     SERVER_COMPUTE,
     SERVER_LINK,
     RolesUse,
-    Waits,
     split_network,
 )
 from paceline.units import percent
@@ -60,13 +59,18 @@ def judge(times: WorldTimes, num_steps: int, roles: RolesUse | None = None) -> V
     if step_seconds <= 0:
         return Verdict(UNCLEAR, 0.0, why_unclear="no step was recorded")
     seconds = {phase: times.per_step(phase) for phase in LOOP}
-    # Out of step nobody waits for one who is slow.
+    network_share = seconds[NETWORK] / step_seconds
+    # Out of step nobody waits for one who is slow, unless staleness is bounded.
     straggler = find_straggler(times) if roles is None or roles.is_sync else None
     if straggler is not None:
         seconds = _blame(seconds, straggler, len(times.ranks))
     shares = {name: value / step_seconds for name, value in seconds.items()}
     if roles is not None:
-        shares = _with_servers(shares, roles.waits)
+        waited = network_share - shares[NETWORK]
+        shares |= _by_servers(split_network(roles.waits, network_share), waited)
+        if roles.mode == "bounded":
+            straggler = slowest_trainer(roles, times, shares[NETWORK])
+            shares |= {STRAGGLER: shares[NETWORK], NETWORK: 0.0} if straggler else {}
     word, share, why = _decide(shares, num_steps, [])
     return Verdict(
         word=word,
@@ -84,17 +88,36 @@ def judge(times: WorldTimes, num_steps: int, roles: RolesUse | None = None) -> V
     )
 
 
-def _with_servers(shares: dict[str, float], waits: Waits) -> dict[str, float]:
-    """The network's share by what servers did meanwhile. Waiting for a straggler is waiting for the
-    chief's word, and has been taken out already."""
-    late = shares.get(STRAGGLER, 0.0)
-    parts = split_network(waits, shares[NETWORK] + late)
-    waited = parts[NETWORK] - late
-    parts[NETWORK] = max(waited, 0.0)
-    if waited < 0:
-        whole = sum(parts.values()) or 1.0
-        parts = {name: max(part + waited * part / whole, 0.0) for name, part in parts.items()}
-    return {**shares, **parts}
+def _by_servers(parts: dict[str, float], waited: float) -> dict[str, float]:
+    """The network's share by what servers did meanwhile, without what was waiting for a straggler:
+    that is waiting for the chief's word first of all."""
+    for name in (NETWORK, SERVER_COMPUTE, SERVER_LINK):
+        taken = min(parts.get(name, 0.0), waited)
+        parts[name] = parts.get(name, 0.0) - taken
+        waited -= taken
+    return parts
+
+
+def slowest_trainer(roles: RolesUse, times: WorldTimes, share: float) -> Straggler | None:
+    """With bounded staleness: who keeps those waiting that are ahead."""
+    made = {use.rank: use for use in roles.trainers if use.num_steps}
+    if len(made) < 2 or share <= 0:
+        return None
+    own = {
+        r: (u.phases.get(INPUT, 0.0) + u.phases.get(COMPUTE, 0.0)) / u.num_steps
+        for r, u in made.items()
+    }
+    slow = max(own, key=lambda rank: own[rank])
+    others = [seconds for rank, seconds in own.items() if rank != slow]
+    phase = max((INPUT, COMPUTE), key=lambda name: made[slow].phases.get(name, 0.0))
+    return Straggler(
+        rank=slow,
+        host=made[slow].host,
+        phase=phase,
+        share=share,
+        seconds_per_step=share * times.per_step(*LOOP),
+        extra_seconds=own[slow] - sum(others) / len(others),
+    )
 
 
 def judge_shares(

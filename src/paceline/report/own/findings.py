@@ -317,8 +317,18 @@ def _searches_unused(seen: Seen) -> Iterator[Finding]:
                 "DDP looks for unused parameters in every step",
                 "find_unused_parameters=True walks the whole graph after each forward pass",
                 str(network.get("place", "")),
-                "remove it, unless some parameters really get no gradient in some steps",
+                _leave_out_search(str(network.get("framework", "")))
+                + ", unless some parameters really get no gradient in some steps",
             )
+
+
+def _leave_out_search(framework: str) -> str:
+    """Where it is set: frameworks make the DDP network themselves."""
+    if framework == "transformers":
+        return "TrainingArguments(ddp_find_unused_parameters=False)"
+    if framework == "accelerate":
+        return "Accelerator(kwargs_handlers=[DistributedDataParallelKwargs()])"
+    return 'Trainer(strategy="ddp")' if "lightning" in framework else "remove it"
 
 
 def _full_precision(seen: Seen) -> Iterator[Finding]:

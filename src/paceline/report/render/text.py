@@ -225,13 +225,17 @@ def _wrapped(text: str, first: str, rest: str) -> list[str]:
     return [line.replace(_STAYS, " ") for line in lines]
 
 
+def _cores(count: Any) -> str:
+    return count_of(count, "core") if isinstance(count, int) else "cores not known"
+
+
 def _machine(facts: Facts) -> Iterator[str]:
     environment = facts.environment
     if not environment:
         return
     libraries = environment.get("libraries", {})
     yield (
-        f"machine: {environment.get('host')}, {environment.get('num_cores')} cores, "
+        f"machine: {environment.get('host')}, {_cores(environment.get('num_cores'))}, "
         f"{environment.get('device_name')}; torch {libraries.get('torch')}, "
         f"{_threads(environment.get('threads'))} per process"
     )

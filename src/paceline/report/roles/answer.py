@@ -3,7 +3,7 @@
 from typing import Any
 
 from paceline.record.schema import NETWORK, OPTIMIZER
-from paceline.report.answers.answer import QUESTIONS, Answer
+from paceline.report.answers.answer import OF_ROLES, QUESTIONS, Answer
 from paceline.report.answers.words import listed
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.network import sent_per_step
@@ -11,9 +11,7 @@ from paceline.report.roles.use import RolesUse, RoleUse, ServerUse
 from paceline.units import count_of, format_bits, format_bytes, format_seconds, percent, plural
 
 
-def roles(facts: Facts) -> Answer:
-    found = facts.roles
-    assert found is not None  # noqa: S101  (only asked where there are some)
+def roles(facts: Facts, found: RolesUse) -> Answer:
     sentences = [
         _who(found),
         *(_server(server) for server in found.servers),
@@ -23,7 +21,7 @@ def roles(facts: Facts) -> Answer:
     ]
     return Answer(
         "roles",
-        QUESTIONS["roles"],
+        OF_ROLES,
         " ".join(filter(None, sentences)),
         figures_of(found),
         "each process times its own phases; a server's threads work side by side, and a moment in "

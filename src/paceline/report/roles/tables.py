@@ -85,8 +85,11 @@ def step_rows(found: RolesUse) -> Rows:
     """The last step number of each trainer when a quarter, half, ... of the time was over."""
     if found.is_sync and not found.backup:
         return []
-    last = max((float(use.times[-1]) for use in found.trainers if len(use.times)), default=0.0)
-    moments = [share * last for share in _MOMENTS]
+    known = [use.times for use in found.trainers if len(use.times)]
+    if not known:
+        return []
+    first, last = min(float(t[0]) for t in known), max(float(t[-1]) for t in known)
+    moments = [first + share * (last - first) for share in _MOMENTS]
     head = ["step number of", *(f"after {format_seconds(moment)}" for moment in moments)]
     return [head, *([use.name, *(_step_at(use, m) for m in moments)] for use in found.trainers)]
 

@@ -157,13 +157,17 @@ class Chief:
 
     def _compute(self, seat: Seat) -> None:
         assert self._trainer is not None  # noqa: S101
+        began = time.perf_counter()
         with self.attempt.recorder.clock.phase(NETWORK):
             assignment = self.coordinator.next(seat, unless_chore=True)
+        self._trainer.waits.chief_seconds += time.perf_counter() - began
         if assignment is None:
             return
         report = self._trainer.compute(assignment)
+        began = time.perf_counter()
         with self.attempt.recorder.clock.phase(NETWORK):
             step = self.coordinator.deliver(seat, report)
+        self._trainer.waits.chief_seconds += time.perf_counter() - began
         self.updates.waits.add(self._trainer.take_waits())
         plan = self._trainer.last_plan
         self.attempt.input.after_step(step or self.updates.version, plan)
@@ -298,6 +302,10 @@ class TrainerHere:
     def _wants(self, _channel: Channel, told: Message) -> Message:
         return {"is_wanted": self.coordinator.wants(self.seat, int(told["weights"]))}
 
+    def _leave(self, _channel: Channel, _told: Message) -> Message:
+        self.coordinator.leave(self.seat)
+        return {"over": "left"}
+
     def _deliver(self, channel: Channel, told: Message) -> Message:
         statistics = torch.empty(self.num_statistics)
         channel.receive_into(statistics)
@@ -306,4 +314,4 @@ class TrainerHere:
         return {"step": step, "rate": rate, **self._next(channel, told)}
 
 
-_QUESTIONS = {"next": "next", "begin": "begin", "wants": "wants", "deliver": "deliver"}
+_QUESTIONS = {name: name for name in ("next", "begin", "wants", "deliver", "leave")}

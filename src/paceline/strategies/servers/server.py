@@ -7,7 +7,6 @@ sends leaves no trace. A thread stands for each connection, and one for the chie
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -19,9 +18,13 @@ from paceline.strategies.channel import Channel, ChannelLostError, Message
 from paceline.strategies.servers.shard_state import ShardState, bytes_needed
 from paceline.strategies.servers.shared_clock import SharedClock
 from paceline.strategies.shards import Shard, read_shard, shard_size
+from paceline.train.guard import is_lack_of_memory
 from paceline.units import count_of, format_bytes
 
-NoteUpdates = Callable[[int], None]
+_MORE_SERVERS = (
+    "start more servers, each with a smaller shard (--roles ...,server=N), or put servers on hosts "
+    "with more memory"
+)
 
 
 @dataclass
@@ -57,6 +60,8 @@ class Server:
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
         self._parked: dict[int, Parked] = {}
+        self._in_use: list[Parked] = []
+        """Of the update that is being made."""
         self._published: tuple[int, torch.Tensor] | None = None
         self._snapshots: list[Message] = []
         self._state: ShardState | None = None
@@ -79,7 +84,16 @@ class Server:
             if who["line"] == "orders" and not self.is_over.is_set():
                 self._fail(ChannelLostError(f"the chief is gone: {error}"))
         except BaseException as error:
-            self._fail(error)
+            self._fail(self._as_told(error))
+
+    def _as_told(self, error: BaseException) -> BaseException:
+        """Doing it again does not help a server without memory."""
+        if isinstance(error, UserError) or not is_lack_of_memory(error):
+            return error
+        return UserError(
+            f"{self.name} is out of memory: {str(error).partition(chr(10))[0] or 'none left'}",
+            _MORE_SERVERS,
+        )
 
     def _fail(self, error: BaseException) -> None:
         self.problem = self.problem or error
@@ -130,8 +144,7 @@ class Server:
                 f"{format_bytes(4 * shard_size(shard))}, the optimizer's state for it and the "
                 f"gradients of {count_of(num_trainers, 'worker')} take {format_bytes(needed)}, "
                 f"and {format_bytes(self.free_bytes)} are free",
-                "start more servers, each with a smaller shard (--roles ...,server=N), or put "
-                "servers on hosts with more memory",
+                _MORE_SERVERS,
             )
 
     def _add_up(self, channel: Channel, order: Message) -> None:
@@ -144,9 +157,7 @@ class Server:
     def _collect(self, order: Message) -> None:
         parked = [self._parked[seat] for seat in order["seats"]]
         self._weights.add_up([each.row for each in parked])
-        for each in parked:
-            each.lease = None
-        self._changed.notify_all()
+        self._in_use = parked
 
     def _update(self, _channel: Channel, order: Message) -> None:
         with self._changed, self.clock.phase(OPTIMIZER):
@@ -154,6 +165,9 @@ class Server:
                 self._collect(order)
             if order["rate"] is not None:
                 self._weights.update(order["rate"], order["factor"])
+            for each in self._in_use:
+                each.lease = None
+            self._in_use = []
             self.version, self._published = order["version"], None
             self._changed.notify_all()
 
@@ -232,9 +246,13 @@ class Server:
             self._count(sent=row.numel() * row.element_size(), pulls=1)
 
     def _publish(self) -> tuple[int, torch.Tensor]:
-        """A copy that stays as it is while it is sent; one for all who ask for this version."""
+        """What stays as it is while it is sent; one copy for all who ask for this version. In step
+        nobody needs one: the next update waits until all have what they asked for."""
         if self._published is None:
-            self._published = (self.version, self._weights.weights.to(self.wire, copy=True))
+            strategy = self.recipe.strategy
+            is_in_step = strategy.mode == "sync" and not strategy.backup
+            row = self._weights.weights.to(self.wire, copy=not is_in_step)
+            self._published = (self.version, row)
         return self._published
 
     def _wait_until_loaded(self) -> None:
