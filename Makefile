@@ -32,7 +32,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -m "not cluster and not engines and not frameworks" -n 2 --dist loadfile
 
 test-gpu: $(READY)
-	PACELINE_TEST_GPU=1 $(BIN)/python -m pytest -m gpu tests/gpu
+	PACELINE_TEST_GPU=1 CUBLAS_WORKSPACE_CONFIG=:4096:8 $(BIN)/python -m pytest -m gpu tests/gpu
 
 test-cluster: $(READY)
 	@tools/cluster-packages

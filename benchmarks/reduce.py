@@ -1,18 +1,19 @@
 """How fast two hosts train a network of 60.8 M parameters over a slow link, by kind of exchange.
 
-    sudo python -m benchmarks.reduce --link 1Gbit --kinds plain,overlap --rows 4,8
-    sudo python -m benchmarks.reduce --link 100Mbit --kinds local,diloco --rows 2 --steps 64
+    sudo python -m benchmarks.reduce --link 1Gbit --rows 4,8
+    sudo python -m benchmarks.reduce --link 100Mbit --kinds alone,diloco --rows 4 --steps 96
 
 Two hosts of a practice cluster, one core and one process each. In turns, so that what else the
-machine does meets all alike: a plain loop with DistributedDataParallel and its defaults, the same
-loop on both hosts without any communication, and `paceline train` with each kind. `--rows` are the
-sequences of 32 tokens that a process has in a step: more of them mean longer compute, and the same
-gradients.
+machine does meets all alike: `alone`, a plain loop on both hosts without any communication; `ddp`,
+the same loop with DistributedDataParallel and its defaults; and `paceline train` with each kind.
+`--rows` are the sequences of 32 tokens that a process has in a step: more of them mean longer
+compute, and the same gradients.
 """
 
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -30,6 +31,8 @@ from paceline.record.schema import RunDirectory
 ROOT = Path(__file__).parent.parent
 PORT = "29507"
 SETTLING_STEPS = 4
+DDP, ALONE = "ddp", "alone"
+PEERS = (DDP, ALONE)
 _RECIPE = """workload: reduce_task:Sixty
 about: 60.8 M parameters on random tokens
 steps: 100
@@ -136,20 +139,24 @@ def _seconds_of(run: Path, rank: int) -> float:
     return statistics.mean(seconds)
 
 
+def timed(lab: Lab, kind: str, rows: int, asked: argparse.Namespace) -> Timing:
+    if kind in PEERS:
+        return plain_loop(lab, rows, min(asked.steps, asked.plain_steps), alone=kind == ALONE)
+    return trained(lab, kind, rows, asked.steps, asked.settings)
+
+
 def compare(lab: Lab, asked: argparse.Namespace, rows: int) -> None:
-    found: dict[str, list[Timing]] = {}
-    for _ in range(asked.rounds):
-        if not asked.only_ours:
-            steps = min(asked.steps, asked.plain_steps)
-            found.setdefault("no exchange", []).append(plain_loop(lab, rows, steps, alone=True))
-            found.setdefault("DDP, plain loop", []).append(plain_loop(lab, rows, steps))
-        for kind in asked.kinds.split(","):
-            found.setdefault(kind, []).append(trained(lab, kind, rows, asked.steps, asked.settings))
+    kinds = asked.kinds.split(",")
+    found: dict[str, list[Timing]] = {kind: [] for kind in kinds}
+    for number in range(asked.rounds):
+        for kind in kinds:
+            found[kind].append(timed(lab, kind, rows, asked))
+            seconds = found[kind][-1].step_seconds
+            print(f"round {number + 1}: {kind} {seconds:.3f} s/step", flush=True)
     print(f"\n{asked.link}, {rows} rows of 32 tokens a process, {asked.rounds} rounds")
-    print(f"{'':18} {'s/step':>8} {'x DDP':>7} {'% of no exchange':>17} {'MB/step':>9}   rounds")
-    peers = found.get("DDP, plain loop"), found.get("no exchange")
+    print(f"{'':10} {'s/step':>8} {'x ddp':>7} {'% of alone':>11} {'MB/step':>9}   rounds")
     for name, timings in found.items():
-        print(_row(name, timings, *peers), flush=True)
+        print(_row(name, timings, found.get(DDP), found.get(ALONE)), flush=True)
 
 
 def _row(
@@ -159,16 +166,19 @@ def _row(
     free: Sequence[Timing] | None,
 ) -> str:
     seconds = [timing.step_seconds for timing in timings]
-    gain = share = float("nan")
-    if ddp and free:
-        gain = statistics.median(d.step_seconds / s for d, s in zip(ddp, seconds, strict=True))
-        share = statistics.median(f.step_seconds / s for f, s in zip(free, seconds, strict=True))
     sent = timings[0].sent_bytes_per_step / 1e6
     shown = ", ".join(f"{second:.2f}" for second in seconds)
     return (
-        f"{name:18} {statistics.median(seconds):8.2f} {gain:7.2f} {100 * share:17.0f} "
-        f"{sent:9.2f}   {shown}"
+        f"{name:10} {statistics.median(seconds):8.2f} {_ratio(ddp, seconds):7.2f} "
+        f"{100 * _ratio(free, seconds):11.0f} {sent:9.2f}   {shown}"
     )
+
+
+def _ratio(peer: Sequence[Timing] | None, seconds: Sequence[float]) -> float:
+    """The median over rounds of how many times as fast as the peer of the same round."""
+    if not peer:
+        return float("nan")
+    return statistics.median(p.step_seconds / s for p, s in zip(peer, seconds, strict=True))
 
 
 def main() -> None:
@@ -176,15 +186,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--link", default="1Gbit")
-    parser.add_argument("--kinds", default="plain,overlap")
+    parser.add_argument("--kinds", default="alone,ddp,plain,overlap")
     parser.add_argument("--rows", default="4", help="per process, several with commas")
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--plain-steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--only-ours", action="store_true", help="without the plain loop")
     parser.add_argument("--dir", type=Path, default=Path(f"/tmp/paceline-reduce-{os.getpid()}"))  # noqa: S108
     parser.add_argument("settings", nargs="*", help="of all kinds, e.g. reduce.every=32")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the lab goes down with us
     with two_hosts(asked.link, asked.dir) as lab:
         for rows in map(int, asked.rows.split(",")):
             compare(lab, asked, rows)

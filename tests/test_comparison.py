@@ -97,6 +97,16 @@ def test_other_load_during_one_of_the_runs_leaves_the_answer_open(tmp_path: Path
     assert "cannot be told, because other programs used 5.0 % of the cores during" in opening
 
 
+def test_with_other_load_no_sentence_credits_the_processes(tmp_path: Path) -> None:
+    runs = [on_one_host(tmp_path / name, procs, 0.2) for name, procs in (("a", 1), ("b", 2))]
+    for run in runs:
+        run.probe(80.0, 400, 0.0, cpu=1.0)
+        change_environment(run, num_cores=8, threads=1, settings={})
+    told = " ".join(compared(*runs).sentences)
+    assert "other programs used the machine too" in told
+    assert "makes the difference" not in told
+
+
 def test_two_equal_runs_are_not_said_to_be_worth_anything(tmp_path: Path) -> None:
     runs = [on_one_host(tmp_path / name, 1, 0.2) for name in ("a", "b")]
     (opening,) = compared(*runs).opening

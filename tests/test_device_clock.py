@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from torch import nn
 
 from paceline import recipe
 from paceline.machine.probe import used_handles
@@ -21,6 +22,7 @@ from paceline.report.answers import answers
 from paceline.report.own.run import read_run
 from paceline.settings import LogSettings
 from paceline.task_finder import find_task
+from paceline.tasks.cifar10.task import Cifar10
 from paceline.tasks.contract import Task
 from paceline.train.attempt import Attempt
 from paceline.train.input import Input, coming_steps
@@ -32,7 +34,8 @@ from paceline.train.measure.device_clock import (
     total_phases,
 )
 from paceline.train.measure.probes import find_place
-from paceline.train.measure.recorder import Recorder, SettledPhases
+from paceline.train.measure.recorder import ReadInterval, Recorder, SettledPhases
+from paceline.train.precision import scoring_exactly
 from paceline.train.state import Progress
 from paceline.train.step import Measures, StepResult, plan_step
 from paceline.world import World, settle_this_process
@@ -76,7 +79,9 @@ class StandInEvent:
         return 1e3 * (later.passed_at - self.passed_at)
 
 
-def queue_step(device: StandInDevice, marks: DeviceMarks, compute: float, network: float) -> None:
+def queue_step(
+    device: StandInDevice, marks: DeviceMarks, compute: float, network: float, update: float = 0.01
+) -> None:
     """As the step queues it: two buckets, then the wait for the others, then the update."""
     marks.mark("begin")
     device.work(compute / 2)
@@ -85,7 +90,7 @@ def queue_step(device: StandInDevice, marks: DeviceMarks, compute: float, networ
     marks.mark("ready")
     device.work(network)
     marks.mark("reduced")
-    device.work(0.01)
+    device.work(update)
     marks.end_step()
 
 
@@ -221,6 +226,73 @@ def test_losses_of_a_device_are_read_when_the_next_interval_is_queued(tmp_path: 
     assert [event["step_seconds"] for event in events] == [[0.2, 0.2]] * 3
 
 
+@dataclass
+class StandInTime:
+    device: StandInDevice
+
+    def perf_counter(self) -> float:
+        return self.device.now
+
+    def time(self) -> float:
+        return self.device.now
+
+    def process_time(self) -> float:
+        return 0.0
+
+
+def read_booked(recorder: Recorder, wait: bool) -> ReadInterval | None:
+    with recorder.clock.more_of("compute"):
+        return recorder.read_interval(wait)
+
+
+@pytest.mark.parametrize("input_seconds", [0.001, 0.3], ids=["host ahead", "host behind"])
+@pytest.mark.parametrize("step_seconds", [0.2, 0.01], ids=["two steps ahead", "many steps ahead"])
+def test_every_line_has_the_phases_of_its_own_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_seconds: float, input_seconds: float
+) -> None:
+    """However far the host is ahead, and after evaluations too."""
+    device = StandInDevice()
+    for module in ("record.phases", "train.measure.recorder"):
+        monkeypatch.setattr(f"paceline.{module}.time", StandInTime(device))
+    marks = device.marks()
+    run = RunDirectory(tmp_path / "run")
+    recorder = Recorder(run, LogSettings(every_steps=10), World(0, 1, META), "image", {})
+    recorder.begin(0, 0, 0.0, {})
+    marks.restart()
+    for step in range(1, 61):
+        with recorder.clock.phase("input"):
+            device.now += input_seconds
+        with recorder.clock.phase("compute"):
+            marks.limit_lead()
+            parts = {"compute": 0.7, "network": 0.2, "update": 0.1}
+            queue_step(device, marks, **{n: part * step_seconds for n, part in parts.items()})
+        recorder.add_step(step, 0.1, StepResult(torch.tensor(2.0), None, 32))
+        is_scored = step % 30 == 0
+        if recorder.ends_interval(step):
+            recorder.close_interval(0.0, Measures(steps=marks.take_steps()))
+            while (read := read_booked(recorder, is_scored)) is not None:
+                recorder.write_steps(60, read)
+                marks.keep_pace(read.device_steps)
+        if is_scored:
+            with recorder.clock.phase("evaluate"):
+                device.now = max(device.now, device.free_at) + 7.0
+            recorder._start_step()
+            marks.restart()
+    recorder.end(60, "finished")
+    events = read_events(run.rank_events(0))
+    lines = [event for event in events if event["kind"] == "steps"]
+    assert [line["step"] for line in lines] == [10, 20, 30, 40, 50, 60]
+    whole = max(step_seconds, input_seconds + 0.001)
+    for line in lines:
+        loop = line["seconds"] - line["phases"].get("evaluate", 0.0)
+        assert loop == pytest.approx(sum(line["step_seconds"]), rel=0.01, abs=2 * input_seconds)
+        assert line["phases"]["compute"] == pytest.approx(7 * step_seconds, rel=0.01)
+        assert line["phases"]["unexplained"] <= 0.02 * line["seconds"]
+    booked = sum(event["seconds"] for event in events if event["kind"] in ("steps", "end"))
+    assert booked == pytest.approx(device.now), "phases add up to wall time"
+    assert lines[1]["seconds"] >= 9 * whole
+
+
 def test_without_a_device_the_hosts_clock_is_right(tmp_path: Path) -> None:
     event = written(tmp_path, [])
     assert len(event["step_seconds"]) == 10
@@ -311,6 +383,21 @@ def test_a_run_on_the_processor_uses_no_device() -> None:
     assert find_place(World(0, 1, CPU)).device_uuids == ()
 
 
+def test_how_busy_devices_were_is_not_told_from_the_cores(tmp_path: Path) -> None:
+    """Where NVIDIA's library tells nothing: AMD's devices, or a library that is missing."""
+    for device, wanted in (("cuda:0", None), ("cpu", "cores")):
+        path = tmp_path / device
+        run = StoredRun(path, [{"compute": 0.1}], begin_facts={"device": device})
+        run.begin()
+        run.probe(seconds=1.0, num_steps=0, sent=0.0)
+        run.train(100)
+        run.probe(seconds=11.0, num_steps=100, sent=0.0)
+        busy = {answer.key: answer for answer in answers(read_run(path))}["busy"]
+        assert busy.figures.get("utilisation_of") == wanted
+        assert ("cores were" in busy.sentence) == (wanted == "cores")
+        assert ("NVML" in busy.missing) == (wanted is None)
+
+
 def test_devices_of_one_host_exchange_nothing_over_a_network(tmp_path: Path) -> None:
     phases = [{"compute": 0.1, "network": 0.01}] * 2
     run = StoredRun(tmp_path / "a", phases, begin_facts={"device": "cuda:0"})
@@ -335,6 +422,51 @@ def test_deterministic_asks_cuda_for_operations_that_repeat_themselves() -> None
     finally:
         settle_this_process()
     assert torch.backends.cudnn.benchmark
+
+
+class Unsteady(nn.Module):
+    """Puts values to places in no certain order, which torch refuses to make exact."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = torch.zeros(1, dtype=torch.int64)
+        out: torch.Tensor = self.network(x)
+        torch.zeros(1).put_(places, torch.ones(1))
+        return out
+
+
+@pytest.mark.parametrize("is_steady", [True, False])
+def test_what_cannot_be_made_exact_is_named_and_the_rest_is(
+    tmp_path: Path, pictures: Path, is_steady: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a processor, which has such operations as well."""
+    if not is_steady:
+        build = Cifar10.build_model
+        monkeypatch.setattr(Cifar10, "build_model", lambda task: Unsteady(build(task)))
+    settings = [f"data={pictures}", "batch.global=16", "batch.micro=8", "steps=1"]
+    loaded = recipe.load("cifar10-tiny", [*settings, "deterministic=true"])
+    task = find_task(loaded.workload).open(loaded, CPU)
+    run = RunDirectory(tmp_path / "run")
+    attempt = Attempt(loaded, run, task, World(0, 1, CPU))
+    try:
+        attempt.be_exact(task.micro_batch(0))
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled() != is_steady
+        with scoring_exactly():
+            assert torch.is_deterministic_algorithms_warn_only_enabled(), "a score ends no run"
+        assert torch.is_deterministic_algorithms_warn_only_enabled() != is_steady
+    finally:
+        torch.use_deterministic_algorithms(False)
+    attempt.recorder.end(0, "stopped")
+    warnings = [e["text"] for e in read_events(run.rank_events(0)) if e["kind"] == "warning"]
+    assert bool(warnings) != is_steady
+    assert not warnings or "put_" in warnings[0]
+    assert attempt.state.network.training and not any(
+        weight.grad is not None for weight in attempt.state.network.parameters()
+    )
 
 
 def test_an_evaluation_is_as_exact_as_the_run_asked_for(finished_run: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from paceline.errors import UserError
 from paceline.machine.arithmetic import Capability
 from paceline.machine.torch_builds import (
     NEWEST,
+    Card,
     default_build_has,
     fitting_release,
     has_kernels,
@@ -80,12 +81,26 @@ def test_what_is_known_of_a_release_agrees_with_what_it_was_built_for(version: s
         assert default_build_has(version, capability) == has_kernels(capability, BUILDS[version])
 
 
-def test_hosts_with_old_and_new_cards_get_one_torch_for_all() -> None:
-    assert version_for_all("2.13.0", []) == "2.13.0"
-    assert version_for_all("2.13.0", [(7, 5), (12, 0)]) == "2.13.0"
-    assert version_for_all("2.13.0", [(7, 0), (12, 0)]) == "2.10.0"
-    assert version_for_all("2.7.1", [(12, 0)]) == NEWEST
-    assert version_for_all("2.13.0", [(6, 1), (12, 0)]) == "2.13.0", "there is none"
+@pytest.mark.parametrize(
+    ("here", "lines", "version"),
+    [
+        ("2.13.0", [], "2.13.0"),
+        ("2.13.0", ["7.5, 580.95.05", "12.0, 580.95.05"], "2.13.0"),
+        ("2.13.0", ["7.0, 580.95.05", "12.0, 580.95.05"], "2.10.0"),
+        ("2.13.0", ["7.5, 550.54.15"], "2.10.0"),  # CUDA 13 wants a newer driver
+        ("2.13.0", ["8.6, 580.95.05", "7.5, 535.183.01"], "2.10.0"),
+        ("2.13.0", ["7.5"], "2.13.0"),
+        ("2.7.1", ["12.0, 580.95.05"], NEWEST),
+        ("2.13.0", ["6.1, 580.95.05", "12.0, 580.95.05"], "2.13.0"),  # there is none
+        ("2.13.0", ["7.5, 470.82.01"], "2.13.0"),  # nor here
+    ],
+)
+def test_all_hosts_get_one_torch_that_runs_on_their_cards_and_drivers(
+    here: str, lines: list[str], version: str
+) -> None:
+    cards = [card for card in map(Card.parse, lines) if card is not None]
+    assert len(cards) == len(lines)
+    assert version_for_all(here, cards) == version
 
 
 def test_a_card_without_kernels_is_refused_before_the_first_one_is_launched() -> None:

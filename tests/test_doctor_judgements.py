@@ -10,6 +10,7 @@ from paceline.doctor import network as doctor_network
 from paceline.doctor.examination import Diagnosis, render, rounds
 from paceline.doctor.rows import Row, merged
 from paceline.hosts.file import Host
+from paceline.settings import ReduceSettings
 
 HERE = {"python": "3.11.7", "torch": "2.13.0", "paceline": "0.1.0", "code": "abc"}
 
@@ -282,10 +283,24 @@ def test_one_slow_way_among_good_ones_is_shown_as_such() -> None:
     assert [(row.where, row.state) for row in rows] == [("a -> b", "warn")]
 
 
+def test_the_sentence_knows_how_gradients_are_exchanged() -> None:
+    measured = {("a", "b"): {"bits_per_second": 94e6}, ("b", "a"): {"bits_per_second": 95e6}}
+    diloco = ReduceSettings(kind="diloco", every=40)
+    text = doctor_network.sentence(2, 243e6, measured, diloco)
+    assert "reduce=diloco, 3.0 MB on average, will take 0.26 s of each step" in text
+    assert "slower than one alone" in text
+    fast = {("a", "b"): {"bits_per_second": 100e9}}
+    assert "slower" not in doctor_network.sentence(2, 243e6, fast)
+
+
 def test_the_sentence_says_what_the_slowest_link_costs_each_step() -> None:
     measured = {("a", "b"): {"bits_per_second": 9.4e8}, ("b", "a"): {"bits_per_second": 9.5e8}}
     text = doctor_network.sentence(4, 243e6, measured)
-    assert text == "4 hosts at 0.94 Gbit/s: all-reduce of 243 MB will take 3.10 s of each step"
+    assert text.startswith(
+        "4 hosts at 0.94 Gbit/s: all-reduce of 243 MB will take 3.10 s of each step; where a host "
+        "computes less than 1.03 s a step, these hosts are slower than one alone"
+    )
+    assert "reduce=auto" in text
 
 
 def test_ways_measured_together_share_no_host() -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from paceline.report.facts.facts import Facts, Finding
+from paceline.report.facts.facts import Facts, Finding, World
+from paceline.report.facts.verdict import judge
+from paceline.report.facts.world_times import Interval, times_of_intervals
 from paceline.report.own.findings import find_mistakes
 from paceline.report.own.run import read_run
 from tests.conftest import CommandLine
@@ -221,6 +223,38 @@ def test_a_scaler_that_is_not_saved_is_named() -> None:
     saved = [{"names": ["model", "optimizer", "step"], "place": "train.py:9"}]
     found = judged({}, {"saved": saved, "uses": {"scaler": "train.py:2"}})
     assert found == ["what is saved lacks the gradient scaler"]
+
+
+def seconds_of(**phases: float) -> list[Interval]:
+    return [Interval(100, 100, {name: 100 * seconds for name, seconds in phases.items()})]
+
+
+@pytest.mark.parametrize(("waits", "is_found"), [(0.8, True), (0.1, False)])
+def test_workers_are_too_few_only_where_steps_wait_for_them(waits: float, is_found: bool) -> None:
+    times = times_of_intervals({0: seconds_of(input=waits, compute=1 - waits)}, {})
+    assert times is not None
+    found = judged(
+        {"loader": {"workers": 1}},
+        {"num_shapes": 1},
+        world=World(size=1, times=times),
+        verdict=judge(times, 100),
+        num_units=3200.0,
+    )
+    assert ("too few loader workers" in found) == is_found
+
+
+@pytest.mark.parametrize(("extra", "is_found"), [(0.3, True), (0.01, False)])
+def test_the_first_process_is_named_only_if_it_does_more_than_the_others(
+    extra: float, is_found: bool
+) -> None:
+    first = seconds_of(compute=0.5, checkpoint=extra)
+    second = seconds_of(compute=0.5, network=extra)
+    times = times_of_intervals({0: first, 1: second}, {})
+    assert times is not None
+    found = judged(
+        {}, {"num_shapes": 1}, world=World(size=2, times=times), verdict=judge(times, 100)
+    )
+    assert ("the first process does work for which the others wait" in found) == is_found
 
 
 def test_a_line_that_is_not_as_it_should_be_finds_nothing() -> None:

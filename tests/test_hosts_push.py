@@ -118,7 +118,14 @@ def play(folder: Path, name: str, program: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("cards", "torch"), [("7.0", "2.10.0"), ("7.5\n8.6", None), ("8.0\n7.0", "2.10.0"), ("", None)]
+    ("cards", "torch"),
+    [
+        ("7.0, 580.95.05", "2.10.0"),
+        ("7.5, 580.95.05\n8.6, 580.95.05", None),
+        ("8.0, 580.95.05\n7.0, 580.95.05", "2.10.0"),
+        ("7.5, 550.54.15", "2.10.0"),
+        ("", None),
+    ],
 )
 def test_hosts_get_a_torch_with_kernels_for_all_their_cards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cards: str, torch: str | None

@@ -5,6 +5,7 @@ import torch
 
 from paceline.models.norm import StepBatchNorm2d
 from paceline.tasks.imagenet.resnet import BasicBlock, Bottleneck, ImagenetResNet
+from paceline.tasks.pictures import lay_out_pointwise
 
 
 @pytest.mark.parametrize(
@@ -69,3 +70,17 @@ def test_a_network_learns_and_keeps_channels_last() -> None:
     kernel = dict(network.named_parameters())["layer4.0.conv2.weight"]
     assert kernel.is_contiguous(memory_format=torch.channels_last)
     assert all(isinstance(m, StepBatchNorm2d) for n, m in network.named_modules() if "bn" in n)
+
+
+def test_kernels_of_one_pixel_are_laid_out_as_cudnn_lays_out_their_gradients() -> None:
+    torch.manual_seed(0)
+    network = ImagenetResNet(50, num_classes=4, width=8)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    pictures = torch.rand(2, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    before = network.eval()(pictures)
+    lay_out_pointwise(network)
+    kernel = network.get_parameter("layer1.0.conv1.weight")
+    num_in = kernel.shape[1]
+    assert kernel.stride() == (num_in, 1, num_in, num_in)
+    assert torch.equal(network(pictures), before)
+    assert torch.empty_like(kernel).stride() == kernel.stride(), "as its momentum will be"

@@ -2,6 +2,7 @@
 
 Stated error: what a forward pass keeps is estimated to 10 % for every shipped task."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,10 +20,10 @@ from paceline.tasks.memory import (
     Memory,
     Saved,
     estimate_memory,
-    heaviest_micro_batch,
-    saved_in_forward,
+    saved_by,
 )
 from paceline.tasks.network import build_network
+from paceline.tasks.passes import heaviest_micro_batch
 from paceline.tasks.samples import SampleTask
 from paceline.train.precision import multiplying_in
 from tests.conftest import CommandLine
@@ -46,7 +47,8 @@ def kept_on_the_processor(loaded: Recipe, precision: str = "fp32") -> Saved:
     assert isinstance(task, SampleTask)
     batch = task.micro_batch(heaviest_micro_batch(task))
     with turned_off(), multiplying_in(Arithmetic(precision), CPU):
-        return saved_in_forward(task, build_network(task), batch)
+        network = build_network(task)
+        return saved_by(lambda: task.loss(network, batch), network)
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +142,20 @@ def test_recipes_show_tells_the_memory_when_asked(paceline: CommandLine) -> None
     line = result.stdout.splitlines()[-1]
     assert line.startswith("# memory of a device, estimated: 6")
     assert "kept by a forward pass of 32" in line
+
+
+@pytest.mark.parametrize(
+    ("mib", "said"), [(15360, "# it fits the device here"), (500, "# it does not fit the device")]
+)
+def test_recipes_show_says_whether_it_fits_the_device_here(
+    paceline: CommandLine, tmp_path: Path, mib: int, said: str
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\necho 'Tesla T4, {mib}, 7.5'\n", encoding="ascii")
+    program.chmod(0o755)
+    words = ["recipes", "show", "cifar10-tiny", f"data={paceline.data}", "--memory"]
+    result = paceline(*words, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert result.returncode == 0, result.stderr
+    line = result.stdout.splitlines()[-1]
+    assert line.startswith(said)
+    assert "Tesla T4 (estimated, in fp16, with micro-batches of 32)" in line

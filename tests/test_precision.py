@@ -2,9 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from paceline import recipe
 from paceline.errors import UserError
@@ -17,11 +20,14 @@ from paceline.report.differences import what_differs
 from paceline.report.own.run import read_run
 from paceline.report.render.text import render
 from paceline.task_finder import find_task
+from paceline.tasks.cifar10.task import Cifar10
 from paceline.train.attempt import Attempt
+from paceline.train.measure import flops
 from paceline.train.precision import (
     agree_on_arithmetic,
     arithmetic_of_scores,
     multiplying_in,
+    number_type,
     scoring_in,
 )
 from paceline.world import World
@@ -115,6 +121,51 @@ def test_evaluation_on_a_processor_is_in_fp32_whatever_training_is() -> None:
         assert (values @ values).dtype == torch.bfloat16
     with scoring_in(bf16, CPU):
         assert (values @ values).dtype == torch.float32
+
+
+class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """In which types matrices are multiplied."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.types: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.mm.default:
+            self.types.add(args[0].dtype)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_the_peak_is_measured_in_the_arithmetic_of_the_run(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(flops._SIDE, "cpu", 64)
+    with Products() as products:
+        assert flops.measure_peak(CPU, number_type(Arithmetic(precision)))
+    assert products.types == {number_type(Arithmetic(precision))}
+
+
+def test_a_device_scores_in_the_precision_of_its_training(
+    tmp_path: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a processor that is taken for a device."""
+    monkeypatch.setattr("paceline.train.attempt.agree_on_arithmetic", lambda *_: Arithmetic("bf16"))
+    monkeypatch.setattr("paceline.train.duties.scoring_in", multiplying_in)
+    types: list[torch.dtype] = []
+    really_score = Cifar10._of_both_sides
+
+    def score(task: Cifar10, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        types.append(model(batch).dtype)
+        return really_score(task, model, batch)
+
+    monkeypatch.setattr(Cifar10, "_of_both_sides", score)
+    settings = [f"data={pictures}", "batch.global=16", "batch.micro=8", "steps=1"]
+    loaded = recipe.load("cifar10-tiny", [*settings, "evaluate.every_steps=1"])
+    task = find_task(loaded.workload).open(loaded, CPU)
+    attempt = Attempt(loaded, RunDirectory(tmp_path / "run"), task, World(0, 1, CPU))
+    assert attempt.live(WorkerOrder(), lambda: False) == "finished"
+    assert set(types) == {torch.bfloat16}
 
 
 def test_what_was_chosen_is_recorded_and_told(finished_run: Path) -> None:

@@ -31,7 +31,7 @@ from paceline.record.phases import PhaseClock
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
 from paceline.tasks.cifar10.resnet import CifarResNet
-from paceline.train.measure.device_clock import settle
+from paceline.train.measure.device_clock import DeviceStep, SettlingClock
 from paceline.train.measure.flops import count_flops, measure_peak
 from paceline.train.measure.probes import ProbeThread, file_name, other_cores
 from tests.conftest import CommandLine
@@ -239,12 +239,12 @@ def test_totals_of_a_clock_go_on_over_what_was_taken() -> None:
 def test_on_a_device_its_own_stamps_decide_and_the_sum_stays() -> None:
     host = {"input": 3.0, "compute": 0.5, "network": 0.1, "optimizer": 0.1, "unexplained": 6.3}
     device = {"compute": 6.0, "network": 2.0, "optimizer": 1.0}
-    settled = settle({**host, "evaluate": 5.0}, device)
+    settled = SettlingClock().settle({**host, "evaluate": 5.0}, [DeviceStep(10.0, device)])
     assert sum(settled.values()) == pytest.approx(15.0)
     # The device was busy for 9 of 10 seconds: the host read ahead, and only 1 second was waiting.
     expected = {**device, "input": 1.0, "unexplained": 0.0, "evaluate": 5.0}
     assert settled == pytest.approx(expected)
-    assert settle(host, {}) == host
+    assert SettlingClock().settle(host, []) == host
 
 
 def test_an_attempt_says_where_it_runs_and_what_it_could_do(finished_run: Path) -> None:

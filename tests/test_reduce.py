@@ -143,11 +143,15 @@ def test_steps_made_alone_send_little_and_say_so(paceline: CommandLine) -> None:
     [
         (["reduce.every=10", "reduce.parts=3"], "reduce.every, 10, must be a multiple"),
         (["reduce.every=8", "reduce.parts=4", "reduce.delay=3"], "reduce.delay can be 2 at most"),
+        (["reduce=bf16", "reduce.every=8"], "set reduce=local or reduce=diloco"),
+        (["reduce.hierarchical=true"], "reduce.hierarchical is for plain, fp16 and bf16"),
+        (["reduce=dilco"], "reduce.kind"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(
     paceline: CommandLine, settings: list[str], said: str
 ) -> None:
-    result = paceline.train("runs/a", *SHORT, "reduce=diloco", *settings)
+    chosen = [] if settings[0].startswith("reduce=") else ["reduce=diloco"]
+    result = paceline.train("runs/a", *SHORT, *chosen, *settings)
     assert result.returncode == 2
     assert said in result.stderr

@@ -1,6 +1,7 @@
 """Local SGD and DiLoCo: the same as others calculate, and exact to resume."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ import torch
 from torch import nn
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
+from paceline.errors import UserError
+from paceline.train.reduce.hierarchy import Hierarchy, hosts_of, is_useful, refuse_uneven
 from paceline.train.reduce.outer import OuterExchange, OuterPlan
 from paceline.world import World
 from tests.small_worlds import in_world_of
@@ -87,6 +90,17 @@ def diloco(world: World) -> Any:
     return trained_with(DILOCO, world)
 
 
+def in_two_steps(world: World) -> Any:
+    """Four processes that say they are two on each of two hosts."""
+    placed = replace(world, host=f"host{world.rank // 2}")
+    values = torch.arange(7.0) + world.rank
+    plain = Hierarchy(placed, None)
+    plain.average(values).wait()
+    rounded = torch.arange(7.0) / 3 + world.rank
+    Hierarchy(placed, torch.bfloat16).average(rounded).wait()
+    return values, rounded, plain.ring_share()
+
+
 def all_of_them(world: World) -> Any:
     """In one start of processes."""
     return [job(world) for job in (local_sgd, torchs_local_sgd, diloco, in_parts, late)]
@@ -130,6 +144,20 @@ def test_all_processes_agree_on_every_part_however_late_it_comes(trained: Any) -
         torch.testing.assert_close(first, second, rtol=0, atol=0)
         apart = [(a - b).abs().max() for a, b in zip(first, weights(tiny_network()), strict=True)]
         assert min(apart) > 1e-3, "every part has moved"
+
+
+def test_adding_up_inside_of_hosts_first_gives_the_same_mean() -> None:
+    for values, rounded, share in in_world_of(4, in_two_steps):
+        torch.testing.assert_close(values, torch.arange(7.0) + 1.5, rtol=1e-6, atol=0)
+        torch.testing.assert_close(rounded, torch.arange(7.0) / 3 + 1.5, rtol=1e-2, atol=0)
+        assert share == pytest.approx((1 / 2) / (3 / 4))
+
+
+def test_hosts_with_other_numbers_of_processes_are_refused() -> None:
+    assert hosts_of(["a", "a", "b", "b"]) == [[0, 1], [2, 3]]
+    assert is_useful(hosts_of(["a", "a", "b", "b"])) and not is_useful(hosts_of(["a", "b"]))
+    with pytest.raises(UserError, match="as many processes on every host"):
+        refuse_uneven(hosts_of(["a", "a", "b"]))
 
 
 @pytest.mark.parametrize(("parts", "delay"), [(1, 0), (3, 0), (3, 2), (3, 1), (1, 6)])

@@ -321,3 +321,22 @@ def test_two_attempts_that_write_at_the_same_time_are_taken_apart(tmp_path: Path
 def test_a_run_on_another_machine_has_a_report_without_its_data(tmp_path: Path) -> None:
     answer = answered(stored_runs.three_steps(tmp_path / "a").path)["data"]
     assert "'/absent' is not on this machine" in answer.sentence and answer.missing
+
+
+def test_a_run_that_exchanges_otherwise_tells_what_that_cost_and_bought(tmp_path: Path) -> None:
+    facts = {"reduce": "diloco", "exchanged_every": 32, "gradient_bytes": 40_000_000}
+    step = {"compute": 0.5, "network": 0.01}
+    run = stored_runs.StoredRun(
+        tmp_path / "a", [step, step], hosts=["a", "b"], gradient_bytes=625_000, begin_facts=facts
+    )
+    run.begin()
+    run.train(100)
+    told = answered(run.path, Options(link_bits_per_second=1e8))["exchange"]
+    assert "1/64 of the 40.0 MB that plain takes" in told.sentence
+    assert "after 16.5 steps on average" in told.sentence
+    assert 3.5 < told.figures["plain_step_seconds"] < 4.5  # 40 MB at 94 Mbit/s, and compute
+    assert "--link" in answered(run.path)["exchange"].missing
+
+
+def test_a_run_that_exchanges_as_all_do_is_not_asked(tmp_path: Path) -> None:
+    assert "exchange" not in answered(stored_runs.restarted(tmp_path / "a").path)

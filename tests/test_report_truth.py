@@ -152,6 +152,31 @@ def test_a_score_that_scatters_leaves_the_word_to_the_loss(tmp_path: Path) -> No
     assert "because the noise of top1 is too large: not yet, it still falls" in answer.sentence
 
 
+def test_a_run_that_ends_inside_of_its_warm_up_is_not_trained_yet(tmp_path: Path) -> None:
+    settings = ("steps=1200", "schedule.policy=cosine", "schedule.warmup_steps=2000")
+    run = one_process(tmp_path / "a", *settings)
+    for loss in (2.0, 1.9, 1.9, 1.9, 1.9):
+        run.train(240, lambda step: 2.0)
+        run.score(0.3, loss)
+    answer = answered(run, "trained")
+    assert answer.sentence.startswith("Not trained yet: in 1,200 steps the learning rate was still")
+    assert "schedule.warmup_steps=120" in answer.remedy
+    told = answered(run, "rate").sentence
+    assert "inside of its warm-up: the rate was still rising, which it does for 2,000" in told
+
+
+def test_two_evaluations_with_a_clear_fall_between_them_tell_that_more_steps_help(
+    tmp_path: Path,
+) -> None:
+    run = one_process(tmp_path / "a", "steps=1200", "schedule.policy=fixed")
+    for loss in (1.9, 1.5):
+        run.train(600, lambda step: 2.0)
+        run.score(0.3, loss)
+    answer = answered(run, "trained")
+    assert answer.figures["state"] == "improving"
+    assert "(steps 600 and 1,200) the validation loss fell from 1.9000 to 1.5000" in answer.sentence
+
+
 # ---- checkpoints
 
 

@@ -1,7 +1,10 @@
 """Rooms keep to themselves: what imports cannot say is looked up in the source."""
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,3 +77,12 @@ def test_no_room_is_crowded() -> None:
         if (count := sum(p.name != "__init__.py" for p in room.glob("*.py"))) > MOST_FILES
     }
     assert not crowded
+
+
+def test_what_trains_is_not_observed_besides() -> None:
+    code = "import paceline.train.measure.collectives, paceline.observe as o; print(o._started)"
+    environment = {k: v for k, v in os.environ.items() if k != "PACELINE_OBSERVE"}
+    told = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "False\n"

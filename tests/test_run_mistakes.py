@@ -70,9 +70,12 @@ def test_a_script_that_never_trains_keeps_its_own_error_and_code(
     tmp_path: Path, text: str, own_error: str, code: int
 ) -> None:
     write_script(tmp_path, text)
-    ended = paceline_run(tmp_path, "train.py")
+    ended = paceline_run(tmp_path, "--json", "-", "train.py")
     assert ended.returncode == code
     assert own_error in ended.stderr
+    told = json.loads(ended.stdout)
+    assert (told["kind"], told["exit_code"]) == ("no-run", code)
+    assert "no training step was seen" in told["text"]
     assert "no training step was seen" in ended.stderr
     assert "never imported torch" in ended.stderr
     assert not RunDirectory(tmp_path / "runs" / "train").exists()

@@ -7,7 +7,15 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from paceline.schedule import Policy, ScheduleSettings, batch_scale, in_words, peak, rate_at
+from paceline.schedule import (
+    Policy,
+    ScheduleSettings,
+    batch_scale,
+    in_words,
+    peak,
+    rate_at,
+    short_warm_up,
+)
 
 POLICIES = get_args(Policy)
 
@@ -27,6 +35,15 @@ def test_fixed_stays_where_it_is() -> None:
 def test_warm_up_rises_in_a_straight_line_and_ends_at_the_rate() -> None:
     found = rates(settings(policy="fixed", rate=1.0, warmup_steps=4), 6)
     assert found == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0, 1.0])
+
+
+def test_a_run_that_ends_inside_of_its_warm_up_is_warned_of_with_one_that_fits() -> None:
+    long = settings(policy="cosine", rate=1.0, warmup_steps=400)
+    warning = short_warm_up(long, 150)
+    assert warning is not None and "rises for 400 steps" in warning
+    assert "schedule.warmup_steps=15" in warning
+    assert short_warm_up(long, 401) is None
+    assert short_warm_up(settings(policy="fixed"), 1) is None
 
 
 def test_warm_up_begins_at_the_share_it_is_told() -> None:

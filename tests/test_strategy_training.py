@@ -20,6 +20,7 @@ from paceline.strategies.servers.server import Server
 from paceline.strategies.servers.shared_clock import SharedClock
 from paceline.strategies.shards import Piece
 from tests.conftest import CommandLine, Result
+from tests.own_tasks import write_project
 
 SERVERS = "strategy=parameter-server"
 QUIET = ["evaluate.every_steps=null", "evaluate.train_samples=0", "log.probe_seconds=100"]
@@ -123,11 +124,14 @@ def test_a_lost_worker_costs_its_share_and_joins_again_and_every_sample_is_train
     assert "staleness  updates" in report
 
 
-def test_phases_of_every_role_add_up_to_the_time_that_it_lived(
+def test_phases_of_every_role_of_an_own_task_add_up_to_the_time_that_it_lived(
     paceline: CommandLine,
 ) -> None:
-    settings = ["steps=12", "evaluate.every_steps=6", "strategy.mode=async"]
-    train(paceline, "runs/a", "chief+server=1,worker=1,server=1", *settings)
+    recipe = write_project(paceline.cwd)
+    settings = ["optimizer={kind: adamw, average: 0.9}", "reduce=fp16", "strategy.mode=async"]
+    roles = ["--roles", "chief+server=1,worker=1,server=1"]
+    result = paceline("train", recipe.name, SERVERS, *settings, "--run", "runs/a", *roles)
+    assert result.returncode == 0, result.stderr
     run = RunDirectory(paceline.cwd / "runs/a")
     (launch,) = [e for e in read_events(run.launcher_events) if e["kind"] == "launch"]
     files = [run.rank_events(0), run.rank_events(1), run.server_events(0), run.server_events(1)]
@@ -138,6 +142,10 @@ def test_phases_of_every_role_add_up_to_the_time_that_it_lived(
         assert booked == pytest.approx(lived, rel=0.02, abs=0.3), path.name
     servers = [read_events(path)[-1] for path in files[2:]]
     assert [event["step"] for event in servers] == [12, 12]
+    scored = paceline("evaluate", "runs/a", "--checkpoint", "newest", "--json")
+    assert scored.returncode == 0, scored.stderr
+    while_training = [e for e in events(paceline, "runs/a") if e["kind"] == "score"][-2]
+    assert json.loads(scored.stdout)["scores"] == pytest.approx(while_training["scores"], rel=1e-4)
 
 
 def test_a_lost_server_ends_the_round_and_what_goes_on_ends_bit_for_bit_the_same(

@@ -145,6 +145,17 @@ def _top_of_a_long_warm_up(schedule: ScheduleSettings, steps: int) -> list[int]:
     return [top - 1, top]
 
 
+def short_warm_up(schedule: ScheduleSettings, steps: int) -> str | None:
+    """That a run would end inside of its warm-up, and which one would fit; None if it does not."""
+    if schedule.warmup_steps < steps:
+        return None
+    return (
+        f"the learning rate rises for {schedule.warmup_steps:,} steps (schedule.warmup_steps), and "
+        f"the run has {steps:,}: it never reaches its peak, and never falls. Train longer, or set "
+        f"schedule.warmup_steps={max(steps // 10, 1)}"
+    )
+
+
 def in_words(schedule: ScheduleSettings, steps: int, scale: float = 1.0) -> str:
     """One sentence that says what the rate does, with its peak (times `batch_scale`)."""
     highest, where = peak(schedule, steps)

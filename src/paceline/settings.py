@@ -192,6 +192,9 @@ class CheckpointSettings(Section):
     every_steps: int | None = setting(1000, "save this often; null does not go by steps", gt=0)
     every_minutes: float | None = setting(None, "save this often; null does not go by time", gt=0)
     keep_last: int = setting(3, "how many of the newest are kept (the best is kept besides)", ge=1)
+    at_end: bool = setting(
+        True, "save after the last step and when asked to stop; false is for trials of speed"
+    )
 
 
 class LogSettings(Section):
@@ -257,7 +260,9 @@ class InputSettings(Section):
     )
 
 
-ReduceKind = Literal["plain", "overlap", "fp16", "bf16", "powersgd", "topk", "local", "diloco"]
+ReduceKind = Literal[
+    "auto", "plain", "overlap", "fp16", "bf16", "powersgd", "topk", "local", "diloco"
+]
 _USUAL_EVERY = {"local": 8, "diloco": 32}
 
 
@@ -269,14 +274,24 @@ class ReduceSettings(Section):
         "in 16 bits on the wire, so with fewer digits; powersgd: matrices as two thin ones; topk: "
         "the largest only (both remember what they did not send); local: each process makes its "
         "steps alone, and weights are averaged now and then; diloco: like local, with momentum in "
-        "what is averaged, and in parts that are sent while training goes on",
+        "what is averaged, and in parts that are sent while training goes on; auto: times plain "
+        "and overlap before the first step and keeps the faster",
         fixed=True,
+    )
+    may_change_result: bool = setting(
+        False, "auto: also time kinds that change what is learned, and keep the fastest of all"
     )
     accumulate: int = setting(
         1,
         "gradients of this many batches make one step and are exchanged once: the batch of a step "
         "is this many times `batch`",
         gt=0,
+    )
+    hierarchical: bool = setting(
+        False,
+        "plain, fp16, bf16: add up inside of each host first, and between hosts once; of use where "
+        "hosts have several processes",
+        fixed=True,
     )
     rank: int = setting(4, "powersgd: columns of the thin matrices", gt=0, fixed=True)
     share: float = setting(0.01, "topk: of the gradients, that is sent", gt=0, le=0.5, fixed=True)
@@ -310,10 +325,60 @@ class ReduceSettings(Section):
         1, "plain, fp16, bf16: MiB of the first bucket, which is ready before all others", gt=0
     )
 
+    @property
+    def wire_share(self) -> float:
+        """Of the bytes that plain sends in a step, about: that of two hosts where it grows with
+        their number (topk), a guess where it depends on the network (powersgd)."""
+        every = self.every or 1
+        shares = {
+            "fp16": 0.5,
+            "bf16": 0.5,
+            "powersgd": 0.01 * self.rank / 4,
+            "topk": 1.5 * self.share,
+            "local": 1 / every,
+            "diloco": 0.5 / every,
+        }
+        return shares.get(self.kind, 1.0)
+
+    def stored_copies(self, states_per_weight: int) -> float:
+        """How many times as large as the weights it makes a checkpoint, for one process a host."""
+        copies = {
+            "powersgd": 1.0,
+            "topk": 1.0,
+            "local": 1.0 + states_per_weight,
+            "diloco": 2.0 + states_per_weight + 2 / self.parts,
+        }
+        return copies.get(self.kind, 0.0)
+
+    @property
+    def remembered_copies(self) -> float:
+        """How many times as large as the weights is what it keeps in memory beside them."""
+        copies = {"overlap": 1.0, "powersgd": 2.0, "topk": 2.0, "local": 2.0, "diloco": 3.0}
+        return copies.get(self.kind, 0.0)
+
+    @field_validator("hierarchical")
+    @classmethod
+    def _hierarchical_fits(cls, hierarchical: bool, info: ValidationInfo) -> bool:
+        kind = info.data.get("kind", "plain")
+        if hierarchical and kind not in ("plain", "fp16", "bf16"):
+            config.refuse_together(
+                f"reduce.hierarchical is for plain, fp16 and bf16, not for {kind}",
+                "hierarchical",
+                "kind",
+            )
+        return hierarchical
+
     @field_validator("every")
     @classmethod
     def _every_fits(cls, every: int | None, info: ValidationInfo) -> int | None:
         kind, parts = info.data.get("kind", ""), info.data.get("parts", 1)
+        if every and kind not in (*_USUAL_EVERY, "auto"):
+            config.refuse_together(
+                f"reduce.every is for steps that processes make alone, and reduce={kind} exchanges "
+                "the gradients of every step: set reduce=local or reduce=diloco",
+                "every",
+                "kind",
+            )
         every = every or _USUAL_EVERY.get(kind)
         if kind == "diloco" and every and every % parts:
             config.refuse_together(

@@ -45,6 +45,8 @@ class World:
     """How often this run has been started, counted by the launcher."""
     host: str = field(default_factory=socket.gethostname)
     """As the launcher calls it."""
+    group_seconds: float = 600.0
+    """Longest wait for another process."""
 
     @property
     def is_first(self) -> bool:
@@ -97,6 +99,12 @@ class World:
         sizes = [int(length) for length in lengths]
         return [json.loads(p[:n].numpy().tobytes()) for p, n in zip(parts, sizes, strict=True)]
 
+    def new_group(self, ranks: Sequence[int] | None = None, backend: str | None = None) -> Any:
+        """Of some processes, or of all once more, beside the group that all are in; torch would
+        let it wait for half an hour. All processes must make the same groups in the same order."""
+        timeout = timedelta(seconds=self.group_seconds)
+        return dist.new_group(ranks and list(ranks), timeout=timeout, backend=backend)
+
     def wrap(self, model: nn.Module, **options: Any) -> DistributedDataParallel:
         """The model with gradients averaged over the world, which must have several processes."""
         ids = [self.device.index] if self.device.type == "cuda" else None
@@ -139,7 +147,8 @@ def join(device: str, group_seconds: float, order: WorkerOrder = BY_HAND) -> Wor
         place = _meeting_place(order, timeout)
         dist.init_process_group(backend, rank=rank, world_size=size, timeout=timeout, **place)
     saves = rank == 0 or (order.saves and local_rank() == 0)
-    world = World(rank, size, chosen, saves, host=order.host or socket.gethostname())
+    host = order.host or socket.gethostname()
+    world = World(rank, size, chosen, saves, host=host, group_seconds=group_seconds)
     if chosen.type == "cuda":
         refuse_shared_device(world.gather_values(device_uuid(chosen)))
     return replace(world, attempt=int(world.send_value(order.attempt)))

@@ -108,12 +108,13 @@ class Engine:
         for rank, host in enumerate(hosts):
             told = {**variables(self.kind, addresses, rank), "PATH": path}
             settings = [f"{name}={value}" for name, value in told.items()]
-            entered = practice.enter(self.lab.directory, host.name, ["env", *settings, *self.words])
+            place = [f"--chdir={self.directory}"] if self.directory else []
+            words = ["env", *place, *settings, *self.words]
+            entered = practice.enter(self.lab.directory, host.name, words)
             with self.log.open("ab") as log:
                 self.processes.append(
                     subprocess.Popen(
                         entered,
-                        cwd=self.directory,
                         env=environment(**changes),
                         stdout=log,
                         stderr=log,

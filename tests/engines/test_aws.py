@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from paceline.cloud.aws import all_regions, find_group, find_machines, learn
-from paceline.cloud.facts import CloudFacts, Wanted
+from paceline.cloud.facts import CloudFacts, Machine, Wanted
 from paceline.cloud.known_prices import remember
-from paceline.cloud.verdicts import Row, judge
+from paceline.cloud.skypilot import cluster_behind
+from paceline.cloud.verdicts import Row, end_commands, judge
 from paceline.errors import UserError
 from paceline.report.prices import find_price
 
@@ -83,7 +84,10 @@ class Clients:
         stub = Stubber(client)
         if service == "service-quotas":
             asked = {"ServiceCode": "ec2", "QuotaCode": "L-DB2E81BA"}
-            stub.add_response("get_service_quota", {"Quota": {"Value": self._quota}}, asked)
+            missing = "NoSuchResourceException"
+            stub.add_client_error("get_service_quota", missing, expected_params=asked)
+            default = {"Quota": {"Value": self._quota}}
+            stub.add_response("get_aws_default_service_quota", default, asked)
         else:
             dimension = {"pricePerUnit": {"USD": "0.7520000000"}}
             terms = {"OnDemand": {"a": {"priceDimensions": {"b": dimension}}}}
@@ -355,6 +359,20 @@ def machines_up(_aws: str, kind: str) -> Iterator[str]:
         yield identity
     finally:
         ec2.terminate_instances(InstanceIds=[identity])
+
+
+def test_machines_of_skypilot_are_ended_by_the_name_that_it_knows_them_by() -> None:
+    from sky.utils.common_utils import make_cluster_name_on_cloud
+
+    for name in ("Train.2", "a-very-long-name-for-a-cluster-of-machines"):
+        tag = make_cluster_name_on_cloud(name, max_length=35)
+        assert cluster_behind(tag, ["other", name]) == name, tag
+    assert cluster_behind("somebody-elses-12345678", ["train"]) is None
+    mine = Machine("i-1", "c5.large", REGION, "running", 60, cluster="train-0123abcd")
+    other = Machine("i-2", "c5.large", REGION, "running", 60, cluster="theirs-0123abcd")
+    commands = end_commands([mine, other], ["train"])
+    assert commands[0] == "sky down train"
+    assert commands[1].endswith("--instance-ids i-2")
 
 
 def test_google_cloud_is_said_not_to_exist() -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from paceline.report.own.run import read_run
 from tests.observed_scripts import of_kind, paceline_run, write_script
 
 pytestmark = pytest.mark.frameworks
 
+CHANGING = "batches of changing shapes go through a compiled model"
 SCRIPT = """
 import hashlib, sys, torch
 from torch._dynamo.utils import counters
@@ -49,11 +51,17 @@ def step(x):
     update()
 
 
-if sys.argv[1] == "step":
+data = TensorDataset(torch.randn(96, 8))
+batches = DataLoader(data, 8)
+if sys.argv[1] == "shapes":
+    model = torch.compile(model, backend="eager")
+    sizes = [range(8 * n, 8 * n + 1 + n % 6) for n in range(12)]
+    batches = DataLoader(data, batch_sampler=sizes)
+elif sys.argv[1] == "step":
     step = torch.compile(step, backend="eager")
 else:
     update = torch.compile(update, backend="eager")
-for (x,) in DataLoader(TensorDataset(torch.randn(96, 8)), 8):
+for (x,) in batches:
     step(x)
     optimizer.zero_grad()
 weights = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
@@ -82,3 +90,13 @@ def test_compiled_updates_keep_their_graphs_and_every_step_is_seen(
     lines = of_kind(tmp_path / "run", "steps")
     assert sum(line["num_steps"] for line in lines) == 12
     assert sum(line["num_units"] for line in lines) == 96
+    assert CHANGING not in [one.what for one in read_run(tmp_path / "run").findings]
+
+
+def test_batches_of_changing_shapes_are_named_where_a_model_is_compiled(tmp_path: Path) -> None:
+    write_script(tmp_path, SCRIPT)
+    ended = paceline_run(tmp_path, "--run", "run", "train.py", "shapes")
+    assert ended.returncode == 0, ended.stderr
+    found = {one.what: one for one in read_run(tmp_path / "run").findings}
+    assert "6 shapes were seen" in found[CHANGING].evidence
+    assert found[CHANGING].place.startswith("train.py:")

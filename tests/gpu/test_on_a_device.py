@@ -9,7 +9,8 @@ from paceline.selftest.checks import kernels_run
 from paceline.task_finder import task_names
 from paceline.world import settle_this_process
 
-pytestmark = pytest.mark.gpu
+# torch has warnings of its own about devices, and about the modes that are tried here.
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 
 PRECISIONS = ("fp32", "fp16", "bf16")
 of_every_task = pytest.mark.parametrize("task", task_names())

@@ -1,5 +1,7 @@
 """Hugging Face's Trainer."""
 
+import tempfile
+
 import torch
 from samples import BATCH, Samples, network, options
 from transformers import Trainer, TrainingArguments
@@ -23,7 +25,7 @@ def collate(samples):
 def main() -> None:
     given = options()
     arguments = TrainingArguments(
-        output_dir=given.save or "unused",
+        output_dir=given.save or tempfile.mkdtemp(),
         max_steps=given.steps,
         per_device_train_batch_size=BATCH,
         dataloader_num_workers=1,

@@ -2,9 +2,13 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paceline.arguments import Parser, Verbs, say
 from paceline.task_finder import find_task, task_names
+
+if TYPE_CHECKING:
+    from paceline.settings import Recipe
 
 
 def add_data(verbs: Verbs) -> None:
@@ -85,7 +89,21 @@ def show_recipe(arguments: argparse.Namespace) -> int:
 
     print(f"# {size_in_words(loaded)}")
     if arguments.memory:
-        from paceline.tasks.memory import memory_in_words
-
-        print(f"# {memory_in_words(loaded)}")
+        _show_memory(loaded)
     return 0
+
+
+def _show_memory(loaded: "Recipe") -> None:
+    from paceline.doctor.devices import judge_memory
+    from paceline.machine.devices import listed_cards
+    from paceline.tasks.memory import estimate_memory, memory_in_words
+
+    memory = estimate_memory(loaded)
+    print(f"# {memory_in_words(memory)}")
+    if memory is None:
+        return
+    here = {"here": {"torch_import": {"devices": listed_cards()}}}
+    words = {"ok": "fits", "warn": "hardly fits", "fail": "does not fit"}
+    for row in judge_memory(here, memory, loaded.precision):
+        remedy = f": {row.remedy}" if row.remedy else ""
+        print(f"# it {words[row.state]} the device here, {row.found}{remedy}")

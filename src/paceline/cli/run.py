@@ -14,6 +14,7 @@ from paceline.cli.run_hosts import (
     run_detached,
     run_script_on_hosts,
 )
+from paceline.cli.run_json import write_no_run, write_run_json
 
 if TYPE_CHECKING:
     from paceline.launch.batch.engines import Node
@@ -75,7 +76,7 @@ def run_script_verb(arguments: argparse.Namespace) -> int:
     outlive_terminal()
     refuse_unfit_options(arguments)
     if arguments.hosts is not None:
-        return run_script_on_hosts(arguments, _write_json)
+        return run_script_on_hosts(arguments)
     node = _find_node()
     python = script_python(arguments.python)
     command = script_command(arguments.command, arguments.is_whole, arguments.procs, python, node)
@@ -90,8 +91,11 @@ def run_script_verb(arguments: argparse.Namespace) -> int:
     output = sys.stderr.fileno() if arguments.json == Path("-") else None
     with watching_for_notice(end_this_process, say):
         ended = run_script(run, command, say, output)
-    if arguments.json is not None and ended.is_recorded:
-        _write_json(run.path, arguments.json)
+    if arguments.json is not None:
+        if ended.conclusion.is_recorded:
+            write_run_json(run.path, arguments.json)
+        else:
+            write_no_run(ended.code, ended.conclusion.text, arguments.json)
     if ended.code == 0 and ended.was_told_to_end and (node is not None or is_spot_machine()):
         return _TAKEN_AWAY
     if (node is None or node.rank == 0) and (said := give_back(os.environ, ended.code)):
@@ -106,12 +110,3 @@ def _find_node() -> "Node | None":
     if "LOCAL_RANK" in os.environ:
         return None
     return engines.find_node(os.environ) or slurm.find_node(os.environ)
-
-
-def _write_json(run: Path, target: Path) -> None:
-    from paceline.cli.read import write_form
-    from paceline.report.facts.facts import Options
-    from paceline.report.report import open_report
-
-    report = open_report([run], Options())
-    write_form(report.json(), target, Path(f"{report.stem}.json"))

@@ -3,11 +3,11 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paceline.arguments import Parser, say
+from paceline.cli.run_json import write_no_run, write_run_json
 
 if TYPE_CHECKING:
     from paceline.hosts.file import HostsFile
@@ -46,9 +46,7 @@ def _natural(text: str) -> int:
     return int(text)
 
 
-def run_script_on_hosts(
-    arguments: argparse.Namespace, write_json: Callable[[Path, Path], None]
-) -> int:
+def run_script_on_hosts(arguments: argparse.Namespace) -> int:
     from paceline.hosts.file import load_hosts
     from paceline.launch.remote.campaign import run_on_hosts
     from paceline.launch.script.remote.project import find_project
@@ -61,8 +59,11 @@ def run_script_on_hosts(
     if arguments.push:
         _push(project, hosts_file)
     code = run_on_hosts(program, hosts_file, say)
-    if arguments.json is not None and any(program.run.events.glob("rank-*.jsonl")):
-        write_json(program.run.path, arguments.json)
+    if arguments.json is not None:
+        if any(program.run.events.glob("rank-*.jsonl")):
+            write_run_json(program.run.path, arguments.json)
+        else:
+            write_no_run(code, "no training step was seen on the hosts", arguments.json)
     return code
 
 

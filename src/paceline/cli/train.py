@@ -111,11 +111,14 @@ def _take_roles_of(node: "Node", arguments: argparse.Namespace) -> None:
 
 def _procs_on(arguments: argparse.Namespace, node: "Node", recipe: "Recipe") -> int:
     """The same on all hosts, so what the engine says counts more than what is found here."""
-    from paceline.machine.devices import num_visible_devices
+    from paceline.machine.devices import choose_processes, num_visible_devices
 
-    if arguments.procs or recipe.device == "cpu":
-        return arguments.procs or 1
-    return node.num_procs or max(1, num_visible_devices())
+    def num_micro_batches(num_procs: int) -> int:
+        return recipe.batch.num_micro_batches(node.count * num_procs) // node.count
+
+    told = None if recipe.device == "cpu" else node.num_procs
+    asked = arguments.procs or told
+    return choose_processes(asked, recipe.device, num_visible_devices(), num_micro_batches).count
 
 
 def _train_here(arguments: argparse.Namespace) -> int:

@@ -18,9 +18,9 @@ Clients = Callable[[str, str], Any]
 """A client of a service in a region."""
 
 _GPU_IMAGE = (
-    "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+    "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 )
-_CPU_IMAGE = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
+_CPU_IMAGE = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
 _PRICING_REGION = "us-east-1"
 _LOGIN = "`aws configure sso` or `aws configure`, then `aws sts get-caller-identity`"
 
@@ -157,7 +157,7 @@ def _quota(wanted: Wanted, ec2: Any, quotas: Any) -> dict[str, Any]:
     quota = quota_of(wanted.type, wanted.spot)
     if quota is None:
         return {}
-    answer = quotas.get_service_quota(ServiceCode="ec2", QuotaCode=quota.code)
+    answer = _get_quota(quotas, quota.code)
     used = Counter(
         one["InstanceType"]
         for one in _instances(ec2, ["pending", "running"])
@@ -168,6 +168,18 @@ def _quota(wanted: Wanted, ec2: Any, quotas: Any) -> dict[str, Any]:
         "quota_vcpus": float(answer["Quota"]["Value"]),
         "used_vcpus": float(_num_vcpus(ec2, used)),
     }
+
+
+def _get_quota(quotas: Any, code: str) -> dict[str, Any]:
+    """An account that never had it changed may have the default alone."""
+    asked = {"ServiceCode": "ec2", "QuotaCode": code}
+    try:
+        answer: dict[str, Any] = quotas.get_service_quota(**asked)
+    except Exception as error:
+        if error_code(error) != "NoSuchResourceException":
+            raise
+        answer = quotas.get_aws_default_service_quota(**asked)
+    return answer
 
 
 def _num_vcpus(ec2: Any, machines: Counter[str]) -> int:
@@ -188,7 +200,12 @@ def _instances(ec2: Any, states: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _image(described: dict[str, Any], ssm: Any) -> dict[str, Any]:
-    name = _GPU_IMAGE if described.get("GpuInfo") else _CPU_IMAGE
+    kinds = (described.get("ProcessorInfo") or {}).get("SupportedArchitectures") or []
+    is_arm = "arm64" in kinds
+    if described.get("GpuInfo"):
+        name = _GPU_IMAGE.format("arm64" if is_arm else "x86_64")
+    else:
+        name = _CPU_IMAGE.format("arm64" if is_arm else "amd64")
     found = ssm.get_parameter(Name=name)["Parameter"]["Value"]
     return {"image": f"{found} ({name.rpartition('/latest')[0] or name})"}
 

@@ -45,4 +45,4 @@ class Machine:
     is_spot: bool = False
     price_per_hour: float | None = None
     cluster: str | None = None
-    """SkyPilot's name for the cluster it belongs to."""
+    """The tag that SkyPilot has given it: its cluster's name, and a number."""

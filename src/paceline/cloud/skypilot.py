@@ -1,7 +1,9 @@
 """Clusters that SkyPilot remembers on this machine, read from its own file."""
 
+import re
 import sqlite3
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +28,19 @@ class Cluster:
         own_end = ends if self.idle_minutes >= 0 else "does not end by itself"
         age = format_seconds(self.since_seconds)
         return f"SkyPilot: {self.name}  {self.status}, launched {age} ago, {own_end}"
+
+
+def cluster_behind(tag: str, names: Sequence[str]) -> str | None:
+    """Which of these names `sky down` knows the machines by that have this tag: SkyPilot tags them
+    with the name in small letters, shortened where it is long, and a number of the user's."""
+    for name in names:
+        plain = re.sub(r"[._]", "-", name).lower()
+        short = re.fullmatch(r"(.+)-[0-9a-z]{2}-[0-9a-f]{8}", tag)
+        if re.fullmatch(rf"{re.escape(plain)}-[0-9a-f]{{8}}", tag):
+            return name
+        if short is not None and plain.startswith(short[1]) and len(plain) > len(short[1]):
+            return name
+    return None
 
 
 def find_clusters(state: Path = STATE) -> list[Cluster]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from paceline.cloud.facts import CloudFacts, Machine, Wanted
 from paceline.cloud.quotas import quota_of
+from paceline.cloud.skypilot import cluster_behind
 from paceline.units import format_seconds
 
 
@@ -132,11 +133,12 @@ def sum_up(machines: Sequence[Machine]) -> str:
     return f"{told}, ${sum(known):.2f} per hour{more if len(known) < len(running) else ''}"
 
 
-def end_commands(machines: Sequence[Machine]) -> list[str]:
-    """One command per cluster of SkyPilot, and one per region for the rest."""
-    clusters = sorted({machine.cluster for machine in machines if machine.cluster})
-    commands = [f"sky down {shlex.quote(name)}" for name in clusters]
-    alone = [machine for machine in machines if machine.cluster is None]
+def end_commands(machines: Sequence[Machine], clusters: Sequence[str] = ()) -> list[str]:
+    """One command per cluster that SkyPilot remembers here, and one per region for the rest."""
+    named = {m.id: cluster_behind(m.cluster, clusters) for m in machines if m.cluster}
+    known = sorted({name for name in named.values() if name is not None})
+    commands = [f"sky down {shlex.quote(name)}" for name in known]
+    alone = [machine for machine in machines if named.get(machine.id) is None]
     for region in sorted({machine.region for machine in alone}):
         ids = " ".join(sorted(machine.id for machine in alone if machine.region == region))
         commands.append(f"aws ec2 terminate-instances --region {region} --instance-ids {ids}")

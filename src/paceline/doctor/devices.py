@@ -10,10 +10,10 @@ from paceline.doctor.rows import Facts, Row, all_of
 from paceline.machine.arithmetic import Capability, best_precision, shown
 from paceline.machine.torch_builds import remedy_for, without_kernels
 from paceline.tasks.memory import Memory
-from paceline.units import format_bytes
+from paceline.units import count_of, format_bytes
 
 _INSTALL = "install a torch that is built for CUDA there: paceline hosts push"
-_DRIVER = "update NVIDIA's driver there, or install an older torch (docs/gpus.md)"
+_DRIVER = "update NVIDIA's driver there, or let `paceline hosts push` install a torch that fits it"
 _COMFORTABLE = 0.9
 """Of a device's memory: the allocator's gaps, and the estimate's error."""
 
@@ -26,6 +26,28 @@ def judge_kernels(found: Mapping[str, Facts]) -> list[Row]:
         if "error" not in tried and "devices" in tried and (facts["gpus"] or tried["devices"]):
             rows += _of_host(name, facts, tried)
     return rows
+
+
+def smallest_device(found: Mapping[str, Facts]) -> float | None:
+    """Bytes of it, among all that torch found."""
+    tried = [facts.get("torch_import") or {} for facts in found.values()]
+    sizes = [float(device["memory_bytes"]) for each in tried for device in each.get("devices", [])]
+    return min(sizes, default=None)
+
+
+def judge_driver(found: Mapping[str, Facts]) -> list[Row]:
+    """A card on the bus that no driver answers for: torch would train on the processor."""
+    return [
+        Row(
+            name,
+            "driver",
+            "fail",
+            f"{count_of(facts['num_cards'], 'card')} of NVIDIA, and no driver answers",
+            "paceline hosts setup (step driver) says how to install it",
+        )
+        for name, facts in found.items()
+        if facts.get("num_cards") and not facts["gpus"] and "container" not in facts
+    ]
 
 
 def judge_memory(found: Mapping[str, Facts], memory: Memory, asked_precision: str) -> list[Row]:

@@ -59,6 +59,12 @@ class Diagnosis:
     sentence: str
     interfaces: dict[str, str]
     """For each host, the one its routes to the others take."""
+    bits_per_second: float | None = None
+    """Of payload, over the slowest way between two hosts; None where it was not measured."""
+    round_trip_seconds: float | None = None
+    """Of a message there and back, on the slowest way."""
+    device_bytes: float | None = None
+    """Of the smallest device of all hosts; None where they have none, or nobody looked."""
 
     @property
     def problems(self) -> tuple[Row, ...]:
@@ -313,10 +319,20 @@ class Examination:
             *doctor_network.judge_speed(found.speeds),
         ]
         text = doctor_network.sentence(
-            len(self._hosts), sizes.gradient_bytes if sizes else None, found.speeds
+            len(self._hosts),
+            sizes.gradient_bytes if sizes else None,
+            found.speeds,
+            purpose.recipe.reduce if purpose.recipe else None,
         )
         interfaces = {**self._own_interfaces(), **doctor_network.choose_interfaces(ways)}
-        return Diagnosis(tuple(doctor_rows.merged(rows)), text, interfaces)
+        return Diagnosis(
+            tuple(doctor_rows.merged(rows)),
+            text,
+            interfaces,
+            bits_per_second=doctor_network.slowest_way(found.speeds),
+            round_trip_seconds=doctor_network.longest_trip(found.reached),
+            device_bytes=doctor_devices.smallest_device(found.facts),
+        )
 
     def _rows_of_hosts(self) -> list[Row]:
         found = self._found
@@ -327,6 +343,8 @@ class Examination:
         rows += doctor_hosts.judge_versions(found.facts, self._here)
         rows += doctor_files.judge_libraries(found.facts)
         rows += doctor_hosts.judge_devices(found.facts, tuple(self._hosts.values()))
+        rows += doctor_devices.judge_driver(found.facts)
+        rows += doctor_hosts.judge_limits(found.facts)
         if self._purpose.recipe is None or self._purpose.recipe.device != "cpu":
             rows += doctor_devices.judge_kernels(found.facts)
             rows += self._rows_of_memory()

@@ -8,13 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from paceline.doctor.rows import Facts, Row, State, all_of, usual
 from paceline.hosts.file import Host
 from paceline.project import is_own
-from paceline.units import format_bytes, format_seconds
+from paceline.units import count_of, format_bytes, format_seconds
 
 _OLDEST_PYTHON = (3, 11)
 # torchrun's rendezvous compares other hosts' heartbeats with the own clock, seconds matter there.
 _CLOCK_FAIL_SECONDS = 1.0
 _CLOCK_WARN_SECONDS = 0.1
 _LEAST_FREE_BYTES = 1e8
+_LEAST_SHARED_BYTES = 2**30
+_FEWEST_OPEN_FILES = 4096
 _SLOW_IMPORT_SECONDS = 10.0
 
 
@@ -154,7 +156,7 @@ def judge_devices(found: Mapping[str, Facts], hosts: Sequence[Host]) -> list[Row
 def _equipment(facts: Facts) -> str:
     gpus = list(facts["gpus"])
     kinds = [f"{gpus.count(kind)} x {kind}" for kind in sorted(set(gpus))]
-    cores = f"{facts['num_cores']} cores"
+    cores = count_of(facts["num_cores"], "core")
     return ", ".join([*kinds, cores] if kinds else ["no GPU", cores])
 
 
@@ -193,6 +195,20 @@ def _data_problem(
         shown = f"other data (fingerprint {facts['fingerprint']}, the others have {most})"
         return shown, prepare
     return "", ""
+
+
+def judge_limits(found: Mapping[str, Facts]) -> list[Row]:
+    """What a bare image often has too little of; nothing is said where there is enough."""
+    rows = []
+    for name, facts in found.items():
+        shared, files = facts.get("shared_memory_bytes"), facts.get("most_open_files")
+        if shared is not None and shared < _LEAST_SHARED_BYTES:
+            shown = f"shared memory of {format_bytes(shared)}: NCCL and loaders need more"
+            rows.append(Row(name, "shm", "warn", shown, "paceline hosts setup (step shm)"))
+        if files is not None and files < _FEWEST_OPEN_FILES:
+            shown = f"a process may have {files:,} files open at most"
+            rows.append(Row(name, "limits", "warn", shown, "paceline hosts setup (step limits)"))
+    return rows
 
 
 def judge_clocks(offsets: Mapping[str, tuple[float, float]]) -> list[Row]:

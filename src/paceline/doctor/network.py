@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 
 from paceline.doctor.rows import Facts, Row, all_of
 from paceline.machine.interfaces import leads_out
+from paceline.settings import ReduceSettings
 from paceline.units import format_bytes, format_seconds
 
 Pair = tuple[str, str]
 """(from, to)"""
 
+_FELT_SECONDS = 0.05
+"""Of a step: a host that computes less than that is not what networks are made for."""
 _SLOW_SHARE = 0.5
 _SLOW_BITS_PER_SECOND = 2e8
 _SLOW_TRIP_SECONDS = 0.002
@@ -204,19 +207,54 @@ def all_reduce_seconds(num_hosts: int, num_bytes: float, bits_per_second: float)
     return 2 * (num_hosts - 1) / num_hosts * num_bytes * 8 / bits_per_second
 
 
-def sentence(num_hosts: int, gradient_bytes: float | None, speeds: Mapping[Pair, Facts]) -> str:
-    """What the network means for the recipe."""
-    measured = [a["bits_per_second"] for a in speeds.values() if "error" not in a]
-    if num_hosts < 2 or not measured:
+def slowest_way(speeds: Mapping[Pair, Facts]) -> float | None:
+    """Bits of payload a second."""
+    return min((a["bits_per_second"] for a in speeds.values() if "error" not in a), default=None)
+
+
+def longest_trip(reached: Mapping[Pair, Facts]) -> float | None:
+    known = [a["round_trip_seconds"] for a in reached.values() if "error" not in a]
+    return max(known, default=None)
+
+
+def sentence(
+    num_hosts: int,
+    gradient_bytes: float | None,
+    speeds: Mapping[Pair, Facts],
+    reduce: ReduceSettings | None = None,
+) -> str:
+    """What the network means for the recipe, and when one host alone would be faster."""
+    slowest = slowest_way(speeds)
+    if num_hosts < 2 or slowest is None:
         return ""
-    slowest = min(measured)
     start = f"{num_hosts} hosts at {gbit(slowest)}"
     if gradient_bytes is None:
         return f"{start}: name a recipe to see what that means for each step"
-    seconds = all_reduce_seconds(num_hosts, gradient_bytes, slowest)
+    settings = reduce or ReduceSettings()
+    sent = settings.wire_share * gradient_bytes
+    seconds = all_reduce_seconds(num_hosts, sent, slowest)
+    text = f"{start}: {_exchange(settings, sent)} will take {format_seconds(seconds)} of each step"
+    return f"{text}{_slower_than_one(num_hosts, seconds, settings)}"
+
+
+def _exchange(settings: ReduceSettings, num_bytes: float) -> str:
+    if settings.wire_share == 1.0:
+        return f"all-reduce of {_whole(num_bytes)}"
+    return f"reduce={settings.kind}, {_whole(num_bytes)} on average,"
+
+
+def _slower_than_one(num_hosts: int, seconds: float, settings: ReduceSettings) -> str:
+    """Each of N hosts computes for C seconds and then waits for W: together they are slower than
+    one that computes all by itself where W > (N-1) C. What overlaps with computing helps a bit."""
+    least = seconds / (num_hosts - 1)
+    if least < _FELT_SECONDS:
+        return ""
+    help_ = "reduce=auto reduce.may_change_result=true sends far less"
+    if settings.kind == "auto":
+        help_ = "reduce=auto looks for a way out before the first step"
     return (
-        f"{start}: all-reduce of {_whole(gradient_bytes)} will take {format_seconds(seconds)} "
-        "of each step"
+        f"; where a host computes less than {format_seconds(least)} a step, these hosts are slower "
+        f"than one alone ({help_}: docs/reduce.md)"
     )
 
 

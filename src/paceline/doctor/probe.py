@@ -54,6 +54,9 @@ def facts(question: dict[str, Any]) -> dict[str, Any]:
         "memory_bytes": memory_bytes(),
         "gpus": ask_driver("name"),
         "driver": next(iter(ask_driver("driver_version")), None),
+        "num_cards": num_nvidia_cards(),
+        "shared_memory_bytes": shared_memory_bytes(),
+        "most_open_files": most_open_files(),
         "addresses": interface_addresses(),
         "project": project_facts(question.get("project")),
         "missing_modules": missing_modules(question.get("modules"), question.get("project")),
@@ -121,6 +124,33 @@ def ask_driver(what: str) -> list[str]:
     except (OSError, subprocess.SubprocessError):
         return []
     return listed.stdout.decode(errors="replace").split("\n")[:-1]
+
+
+def num_nvidia_cards() -> int:
+    """By the bus, whether or not a driver answers; bridges and sound on the cards do not count."""
+    devices = Path("/sys/bus/pci/devices")
+    found = 0
+    for place in devices.iterdir() if devices.is_dir() else []:
+        try:
+            vendor, kind = ((place / n).read_text(encoding="ascii") for n in ("vendor", "class"))
+        except OSError:
+            continue
+        found += vendor.strip().lower() == "0x10de" and kind.startswith("0x03")
+    return found
+
+
+def shared_memory_bytes() -> int | None:
+    try:
+        return shutil.disk_usage("/dev/shm").total  # noqa: S108  (asked for, not written to)
+    except OSError:
+        return None
+
+
+def most_open_files() -> int | None:
+    import resource  # noqa: PLC0415  (Linux and macOS only)
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def try_torch(program: str) -> dict[str, Any]:

@@ -19,8 +19,7 @@ import paceline
 from paceline.errors import UserError
 from paceline.hosts.file import Host
 from paceline.hosts.ssh import Answer, login_failure, on_all, run_on, ssh_command
-from paceline.machine.arithmetic import shown
-from paceline.machine.torch_builds import version_for_all
+from paceline.machine.torch_builds import Card, version_for_all
 from paceline.terminal import printable
 from paceline.units import count_of, format_bytes
 
@@ -54,12 +53,23 @@ rm -rf {place}.old
 _INSTALL = """\
 sed -i.old 's/^torch==.*/torch=={torch}/' code/{constraints}
 if test "$(cat .venv/.paceline-stamp 2>/dev/null)" = {stamp}; then exit 0; fi
-{python} -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
-test -x .venv/bin/python || {python} -m venv .venv
+{find_python} || {{ echo 'Python 3.11 or newer is needed: paceline hosts setup' >&2; exit 1; }}
+test -x .venv/bin/python || $python -m venv .venv
 .venv/bin/python -m pip install --quiet --disable-pip-version-check {options} \
   --constraint code/{constraints} --editable {project}
 echo {stamp} > .venv/.paceline-stamp
 """
+_IS_NEW_ENOUGH = "-c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null"
+
+
+def _find_python(first: str) -> str:
+    """Shell that leaves a Python which is new enough in $python, and fails where there is none."""
+    names = f"{first} python3.13 python3.12 python3.11"
+    found = f'"$candidate" {_IS_NEW_ENOUGH} && {{ python=$candidate; break; }}'
+    return f'{{ python=; for candidate in {names}; do {found}; done; [ -n "$python" ]; }}'
+
+
+FIND_PYTHON = _find_python("python3")
 _CONSTRAINTS = "constraints-of-sender.txt"
 PROJECTS = "projects"
 """Beside the environment: where the doctor and workers look for the user's code."""
@@ -161,18 +171,16 @@ def _push_project_to(host: Host, locked: str, project: ProjectParcel) -> str | N
 
 
 def _with_fitting_torch(hosts: tuple[Host, ...], parcel: Parcel, say: Say) -> Parcel:
-    """All hosts get one torch, and its default build must have kernels for every card of theirs."""
-    ask = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    """All hosts get one torch, whose default build must run on every card and driver of theirs."""
+    ask = ["nvidia-smi", "--query-gpu=compute_cap,driver_version", "--format=csv,noheader"]
     answers = on_all(hosts, lambda host: run_on(host, ask))
-    told = " ".join(answer.stdout for answer in answers if answer.code == 0)
-    capabilities = [(int(m[1]), int(m[2])) for m in re.finditer(r"(\d+)\.(\d+)", told)]
-    version = version_for_all(parcel.torch, capabilities)
+    lines = [line for a in answers if a.code == 0 for line in a.stdout.splitlines()]
+    cards = [card for card in map(Card.parse, lines) if card is not None]
+    version = version_for_all(parcel.torch, cards)
     if version == parcel.torch:
         return parcel
-    say(
-        f"torch {version} instead of {parcel.torch}, which has no kernels for compute capability "
-        f"{shown(min(capabilities))}"
-    )
+    why = next(reason for card in cards if (reason := card.why_not(parcel.torch)))
+    say(f"torch {version} instead of {parcel.torch}, which {why}")
     return replace(parcel, torch=version, stamp=f"{parcel.stamp}-torch-{version}")
 
 
@@ -186,7 +194,7 @@ def _push_to(host: Host, order: Order, parcel: Parcel) -> str | None:
     extras = f"[{','.join(parcel.extras)}]" if parcel.extras else ""
     install = _INSTALL.format(
         stamp=parcel.stamp,
-        python=shlex.quote(order.python),
+        find_python=_find_python(shlex.quote(order.python)),
         constraints=_CONSTRAINTS,
         torch=parcel.torch,
         options=shlex.join(shlex.split(order.pip_options)),

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 
 from paceline.hosts.container import Container
+from paceline.hosts.push import FIND_PYTHON
 from paceline.hosts.steps import Step, add_line, install
 
 NEEDED_FOR_ENVIRONMENT = frozenset({"python", "venv"})
@@ -104,22 +105,27 @@ def _driver() -> Step:
 
 
 def _python() -> Step:
+    """The system's own, or a newer one beside it: Ubuntu 22.04's is too old."""
+    newer = " || ".join(f"( {install(f'{p} {p}-venv', p)} )" for p in ("python3.12", "python3.11"))
+    too_old = "the packages of this system have no Python 3.11 or newer: install one"
     return Step(
         "python",
         "install Python 3.11 or newer",
-        check="python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'",
-        apply=install("python3 python3-venv", "python3")
-        + "; python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || "
-        "{ echo 'the Python of this system is too old: install 3.11 or newer' >&2; exit 1; }",
+        check=FIND_PYTHON,
+        apply=f"( {FIND_PYTHON} ) || ( {install('python3', 'python3')} ) || true\n"
+        f"( {FIND_PYTHON} ) || {newer} || true\n"
+        f"( {FIND_PYTHON} ) || {{ echo {shlex.quote(too_old)} >&2; exit 1; }}",
     )
 
 
 def _virtual_environments() -> Step:
+    """Debian and Ubuntu have a package of their own for it, one for each Python."""
+    package = '"$(basename "$python")-venv"'
     return Step(
         "venv",
         "install what makes Python environments",
-        check="python3 -c 'import ensurepip, venv'",
-        apply=install("python3-venv", "python3-pip"),
+        check=f"{FIND_PYTHON} && $python -c 'import ensurepip, venv'",
+        apply=f"{FIND_PYTHON} && {{ {install(package, 'python3-pip')}; }}",
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from paceline.jobfiles.document import to_yaml
 from paceline.jobfiles.request import (
+    IMAGE_GROUP,
     MISTAKE,
     MOUNT,
     RESTARTS,
@@ -83,6 +84,8 @@ def _pod(request: Request, image: str) -> dict[str, Any]:
         volumes.append({"name": "runs", "persistentVolumeClaim": {"claimName": request.storage}})
     return {
         "restartPolicy": "Never",
+        # So that the image's user, who is not root, may write to a claim.
+        "securityContext": {"fsGroup": IMAGE_GROUP},
         "terminationGracePeriodSeconds": SAVE_SECONDS,
         "tolerations": [_toleration(key) for key in _SPOT_TAINTS] if request.spot else None,
         "nodeSelector": {"node.kubernetes.io/instance-type": request.machine.type}

@@ -11,6 +11,8 @@ MOUNT = "/mnt/paceline"
 """Where the storage that outlives the machines is mounted on every host."""
 UNSAVED = "/tmp/paceline"  # noqa: S108  (of a machine that was rented for this job)
 """Where a run is that nobody wants to keep: any user may write there."""
+IMAGE_GROUP = 1000
+"""Of the user in Paceline's own image (Dockerfile)."""
 SAVE_SECONDS = 120
 """How long a host that is taken away may need for a step and a checkpoint."""
 RESTARTS = 20

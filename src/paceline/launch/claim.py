@@ -28,6 +28,7 @@ from paceline.record.directory import read_launch, refuse_newer
 from paceline.record.events import read_events
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import prepare_directory, write_file
+from paceline.schedule import short_warm_up
 from paceline.settings import Recipe
 from paceline.strategies.roles import Roles
 
@@ -95,6 +96,8 @@ def settle_recipe(job: Job, say: Say) -> None:
         refuse_other_task(old, job.recipe, job.run.path)
         if is_trained(job.run):
             _go_on(job, old, say)
+    if warning := short_warm_up(job.recipe.schedule, job.recipe.steps):
+        say(f"warning: {warning}")
     clear_untrained(job.run)
     write_file(job.run.recipe, config.to_yaml(config.dump(job.recipe)))
 

@@ -6,8 +6,10 @@ import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from paceline.errors import UserError
 from paceline.machine import amd
@@ -84,6 +86,12 @@ def torch_is_for_amd() -> bool:
 
 def _listed_devices() -> list[str]:
     """Their UUIDs by number, with the parts of a split card after it."""
+    return _ask_driver_once(os.environ.get("PATH", ""))
+
+
+@cache
+def _ask_driver_once(_path: str) -> list[str]:
+    """A driver that has to wake its devices takes seconds to answer."""
     try:
         listed = subprocess.run(
             ["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=20, check=True
@@ -101,6 +109,26 @@ def driver_version() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return next(iter(told.stdout.split()), None)
+
+
+def listed_cards() -> list[dict[str, Any]]:
+    """Name, memory and compute capability of the cards here, as the doctor has them from torch."""
+    ask = "--query-gpu=name,memory.total,compute_cap"
+    try:
+        told = subprocess.run(
+            ["nvidia-smi", ask, "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    lines = re.findall(r"^(.+), (\d+), (\d+)\.(\d+)$", told.stdout, re.MULTILINE)
+    return [
+        {"name": name, "memory_bytes": int(mib) * 2**20, "capability": [int(major), int(minor)]}
+        for name, mib, major, minor in lines
+    ]
 
 
 def _named_devices(visible: str, listed: list[str]) -> list[str]:

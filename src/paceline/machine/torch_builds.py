@@ -20,6 +20,12 @@ _THOR: Final = (11, 0)
 NEWEST: Final = "2.13.0"
 """What `constraints.txt` pins: 7.5 and higher, with CUDA 13."""
 
+WITH_CUDA_12: Final = "2.10.0"
+"""What `constraints-older-gpus.txt` pins: 7.0 and higher, and older drivers."""
+
+_LEAST_DRIVER: Final = {13: 580, 12: 525}
+"""By CUDA's major version; NVIDIA's "CUDA Compatibility", minor version compatibility."""
+
 
 @dataclass(frozen=True)
 class Release:
@@ -69,13 +75,13 @@ def fitting_release(capability: Capability) -> Release | None:
     if capability < (7, 0):
         return Release("2.7.1")  # the last with CUDA 12.6, which has Maxwell and Pascal
     if capability < (7, 5):
-        return Release("2.10.0", "constraints-older-gpus.txt")  # the last with Volta
+        return Release(WITH_CUDA_12, "constraints-older-gpus.txt")  # the last with Volta
     return Release(NEWEST, "constraints.txt")
 
 
 def default_build_has(version: str, capability: Capability) -> bool:
     """Whether the default build of a release has kernels for a device."""
-    number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    number = _number(version)
     if capability == _THOR:
         return number >= (2, 11)
     first = (5, 0) if number < (2, 8) else (7, 0) if number < (2, 11) else (7, 5)
@@ -83,14 +89,44 @@ def default_build_has(version: str, capability: Capability) -> bool:
     return first <= capability <= last and capability not in _TEGRA
 
 
-def version_for_all(here: str, capabilities: Sequence[Capability]) -> str:
-    """The release that hosts with these devices install: the one here if its default build has
-    kernels for all of them, else the newest that has. Where none has, the one here too: what is
-    wrong with it is told by the doctor."""
-    known = [fitting_release(capability) for capability in capabilities]
-    versions = [here, *(release.version for release in known if release)]
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+@dataclass(frozen=True)
+class Card:
+    """As nvidia-smi tells it."""
+
+    capability: Capability
+    driver: int | None = None
+    """Its first number; None where it is not known."""
+
+    @classmethod
+    def parse(cls, line: str) -> "Card | None":
+        """'7.5, 550.54.15': compute_cap and driver_version."""
+        match = re.search(r"(\d+)\.(\d+)(?:\s*,\s*(\d+)\.)?", line)
+        if match is None:
+            return None
+        return cls((int(match[1]), int(match[2])), int(match[3]) if match[3] else None)
+
+    def why_not(self, version: str) -> str | None:
+        """What keeps the default build of a release from running on it."""
+        if not default_build_has(version, self.capability):
+            return f"has no kernels for compute capability {shown(self.capability)}"
+        least = _LEAST_DRIVER[13 if _number(version) >= (2, 11) else 12]
+        if self.driver is not None and self.driver < least:
+            return f"needs NVIDIA's driver {least} or newer, and a host has {self.driver}"
+        return None
+
+
+def version_for_all(here: str, cards: Sequence[Card]) -> str:
+    """The release that hosts with these cards install: the one here if its default build runs on
+    all of them, else the newest that does. Where none does, the one here too: what is wrong with
+    it is told by the doctor."""
+    known = [fitting_release(card.capability) for card in cards]
+    versions = [here, *(release.version for release in known if release), WITH_CUDA_12]
     for version in versions:
-        if all(default_build_has(version, capability) for capability in capabilities):
+        if not any(card.why_not(version) for card in cards):
             return version
     return here
 
@@ -120,10 +156,6 @@ def without_kernels(name: str, capability: Capability, built_for: Sequence[str])
     )
 
 
-_LEAST_DRIVER: Final = {13: 580, 12: 525}
-"""By CUDA's major version; NVIDIA's "CUDA Compatibility", minor version compatibility."""
-
-
 def why_on_processor(
     num_devices: int, torch_version: str, cuda_version: str | None, driver: str | None
 ) -> str:
@@ -141,6 +173,12 @@ def why_on_processor(
         return (
             f"{listed}, but torch {torch_version} is built with CUDA {cuda_version}, which needs "
             f"driver {least} or newer, and this is {driver}, {place}. Update the driver, or "
-            f"install a torch with an older CUDA (docs/gpus.md)"
+            f"{_older_torch(int(have[0]))}"
         )
     return f"{listed}, but torch finds none of them, {place}. See `paceline selftest`"
+
+
+def _older_torch(driver: int) -> str:
+    if driver < _LEAST_DRIVER[12]:
+        return "see docs/gpus.md for older releases of torch"
+    return f"pip install -c constraints-older-gpus.txt torch=={WITH_CUDA_12}, which has CUDA 12"

@@ -13,6 +13,7 @@ PACELINE_OBSERVE=off leaves it all out.
 """
 
 import os
+import sys
 
 _started = False
 
@@ -29,5 +30,7 @@ def start(run: str = "") -> None:
     agent.start(run)
 
 
-if __name__ == "paceline.observe" and os.environ.get("PACELINE_OBSERVE") != "off":
+# Paceline's own training uses parts of this folder, and records itself.
+_is_asked = "paceline.train" not in sys.modules and os.environ.get("PACELINE_OBSERVE") != "off"
+if __name__ == "paceline.observe" and _is_asked:
     start(os.environ.get("PACELINE_RUN") or "runs/notebook")  # importing it asks for it

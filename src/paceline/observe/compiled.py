@@ -17,22 +17,16 @@ def _never() -> bool:
 
 
 is_compiling: Any = _never
-"""`torch.compiler.is_compiling`, once torch is there: the compiler knows that very function."""
-
-_is_left_alone = False
-
-
-def know_torch(torch: Any) -> None:
-    global is_compiling  # noqa: PLW0603
-    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", _never)
+"""Of a script that compiles, `torch.compiler.is_compiling`: the compiler knows that very function.
+Others do not pay for it, because hooks ask in every step."""
 
 
 def leave_observer_alone() -> None:
     """Called when the script begins to compile; torch's compiler takes seconds to import."""
-    global _is_left_alone  # noqa: PLW0603
-    if _is_left_alone:
+    global is_compiling  # noqa: PLW0603
+    if is_compiling is not _never:
         return
-    _is_left_alone = True
+    is_compiling = sys.modules["torch"].compiler.is_compiling
     skip_code = importlib.import_module("torch._dynamo.eval_frame").skip_code
     for code in _own_codes():
         skip_code(code)

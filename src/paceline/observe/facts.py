@@ -61,7 +61,7 @@ def describe(observer: Any, optimizer: Any, place: Place) -> dict[str, Any]:
         "machine": _machine(),
         "cores": _cores(),
         "optimizers": list(observer.optimizers.values()),
-        **_of_parameters(optimizer),
+        **_of_parameters([optimizer, *observer.other_optimizers()]),
     }
     hosts = observer.order.num_hosts or _num_hosts(place)
     if hosts:
@@ -78,16 +78,18 @@ def describe(observer: Any, optimizer: Any, place: Place) -> dict[str, Any]:
     return {**told, **_of_device(str(told["device"]))}
 
 
-def _of_parameters(optimizer: Any) -> dict[str, Any]:
+def _of_parameters(optimizers: list[Any]) -> dict[str, Any]:
+    """Of all optimizers that step together, as those of a GAN do."""
     num, gradient_bytes, learned_bytes, device, dtypes = 0, 0, 0, "cpu", set()
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            num += parameter.numel()
-            device = str(parameter.device)
-            dtypes.add(str(parameter.dtype))
-            num_bytes = parameter.numel() * parameter.element_size()
-            learned_bytes += num_bytes if parameter.requires_grad else 0
-            gradient_bytes += num_bytes if parameter.grad is not None else 0
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    known = {id(parameter): parameter for group in groups for parameter in group["params"]}
+    for parameter in known.values():
+        num += parameter.numel()
+        device = str(parameter.device)
+        dtypes.add(str(parameter.dtype))
+        num_bytes = parameter.numel() * parameter.element_size()
+        learned_bytes += num_bytes if parameter.requires_grad else 0
+        gradient_bytes += num_bytes if parameter.grad is not None else 0
     lowered = [_DTYPES[name] for name in sorted(dtypes) if name in _DTYPES]
     return {
         "num_parameters": num,

@@ -7,6 +7,7 @@ the observing, never the script.
 import functools
 import multiprocessing
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -77,6 +78,8 @@ class Observer(HabitWatch):
         self.recorder: Recorder | None = None
         self.seen = {"batches": 0, "backwards": 0, "optimizer_steps": 0, "saves": 0}
         self.optimizers: dict[int, str] = {}
+        self._stepping: list[Any] = []
+        """The same, weakly."""
         self.networks: list[Any] = []
         """Of DDP, weakly; they know what communication was not hidden."""
         self.training_loader: Loader | None = None
@@ -223,6 +226,11 @@ class Observer(HabitWatch):
             self.begin_step(optimizer)
             self.end_step(optimizer)
 
+    def other_optimizers(self) -> list[Any]:
+        """Than the first that stepped."""
+        alive = (weak() for weak in self._stepping[1:])
+        return [optimizer for optimizer in alive if optimizer is not None]
+
     def _repeat(self) -> None:
         """An optimizer steps again before all others did: the step is over without them."""
         self._num_repeats += 1
@@ -240,6 +248,7 @@ class Observer(HabitWatch):
         key = id(optimizer)
         if key not in self.optimizers:
             self.optimizers[key] = type(optimizer).__name__
+            self._stepping.append(weakref.ref(optimizer))
         self._primary = self._primary or key
         self._stepped.add(key)
         self.recorder.add_update(optimizer, key == self._primary)

@@ -29,6 +29,7 @@ STATE = "state.json"
 MANIFEST = "manifest.json"
 _ALWAYS_THERE = (WEIGHTS, OPTIMIZER, STATE)
 _PREFIX = "step-"
+_OWN_STATE = "rank-"
 _CHUNK_BYTES = 1 << 20
 
 
@@ -42,7 +43,11 @@ def step_of(checkpoint: Path) -> int:
 
 def own_state_name(rank: int) -> str:
     """The file with what a process has that differs from the others'."""
-    return f"rank-{rank:05d}.safetensors"
+    return f"{_OWN_STATE}{rank:05d}.safetensors"
+
+
+def is_own_state(name: str) -> bool:
+    return name.startswith(_OWN_STATE)
 
 
 def all_checkpoints(directory: Path) -> list[Path]:

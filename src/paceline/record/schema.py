@@ -27,10 +27,12 @@ how often the run was started. Of a rank:
   its place ("torch"); `environment.json` says the same of the first process. `split_sizes`: how
   many samples of each split, where the data has no card. The `precision` that was chosen (`fp32`,
   `bf16`, `fp16`), whether `tf32` is on, and of a CUDA device its `compute_capability`, the lowest
-  of the world.
+  of the world. Of several processes `reduce`, the kind of exchange, and where weights are exchanged
+  in place of gradients, every how many steps (`exchanged_every`).
 - `steps`: since the last such line `num_steps` steps were done, up to `step`: their mean `loss` and
-  the last `rate`, `step_seconds` of each, the `slowest_step`, `reduced_bytes` (gradients that this
-  rank gave to the all-reduce). The first rank also writes `rates` and `losses` of each step. In
+  the last `rate`, `step_seconds` of each, the `slowest_step`, `reduced_bytes` (what this rank gave
+  to the all-reduce, as it goes on the wire; of another exchange, what an all-reduce of the same
+  traffic would have). The first rank also writes `rates` and `losses` of each step. In
   fp16 also the `loss_scale` after the last of them.
 - `score`: an evaluation at `step`. That of the split "train" is the measure of validation on a
   fixed part of the training data.
@@ -40,6 +42,8 @@ how often the run was started. Of a rank:
   `units_per_second_model` are what they give and what the model could take, over the world.
 - `gradients`: `ready_bytes` of gradients, and for each the share of a pass (forward and backward)
   after which it could be sent (`ready_shares`); the first rank, on a processor, once an attempt.
+- `reduce`: with `reduce: auto`, the settings that were `chosen` before the first step, and seconds
+  of a step by kind: `timed_seconds`, and `least_seconds` of kinds that were not worth timing.
 - `start`: what a fine-tuning began with. `note`: what is worth knowing at `step`. `warning`: with
   `failed_save`, a checkpoint that could not be written.
 - `end`: the attempt left the loop; `reason` says why.
@@ -182,6 +186,10 @@ FIELDS: dict[str, Type] = {
     "num_parameters": "count",
     "gradient_bytes": "count",
     "micro_batches_per_step": "count",
+    "reduce": "text",
+    "exchanged_every": "count",
+    "timed_seconds": "scores",
+    "least_seconds": "scores",
     "flops_per_unit": "above zero",
     "peak_flops": "above zero",
     "precision": "text",

@@ -33,7 +33,16 @@ from paceline.report.speed import (
     too_good_sentence,
     why_same_differs,
 )
-from paceline.report.worth import Goal, Spent, common_goal, figures, judge, seconds_to, spent_by
+from paceline.report.worth import (
+    Goal,
+    Spent,
+    common_goal,
+    disturbance,
+    figures,
+    judge,
+    seconds_to,
+    spent_by,
+)
 from paceline.units import format_seconds, percent, plural
 
 _MOST_POINTS = 200
@@ -176,6 +185,8 @@ def _what_is_left(runs: tuple[Facts, Facts], speeds: tuple[Speed, Speed], shared
             f", and both ran on one host with {shared}: only the way to share its cores differs, "
             "not the hardware"
         )
+    if disturbance(runs):
+        return ", but other programs used the machine too, so nothing can be credited for sure"
     if is_same_machine(*runs):
         return ", and both ran on the same machine: the number of processes makes the difference"
     return ", so the machines make the difference"

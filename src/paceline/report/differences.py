@@ -10,7 +10,16 @@ from paceline.units import format_bytes
 _NEITHER = ("about", "log", "guard", "target", "evaluate")
 """Settings that change neither the speed of a step nor what it learns."""
 _ONLY_LEARNING = ("seed", "steps", "schedule", "label_smoothing")
-_ONLY_SPEED = ("input", "checkpoint", "compile", "hosts")
+_ONLY_SPEED = (
+    "input",
+    "checkpoint",
+    "compile",
+    "hosts",
+    "reduce.bucket_mb",
+    "reduce.first_bucket_mb",
+)
+_SAME_RESULT = ("plain", "overlap")
+"""Kinds of exchange after which weights are the same."""
 _BATCH = ("batch.global", "batch.per_device")
 """Told as the global batch, which is what both come to."""
 _SOFTWARE = ("paceline", "python", "libraries", "platform", "kernels")
@@ -60,6 +69,7 @@ def learns_otherwise(first: Facts, other: Facts) -> list[str]:
         for entry in what_differs(first, other)
         if entry["name"] in ("global batch", "data (fingerprint)", *of_recipe)
         and not _is_one_of(entry["name"], _ONLY_SPEED)
+        and not {entry["first"], entry["other"]} <= {*_SAME_RESULT}
     ]
     return in_words(found)
 
@@ -88,6 +98,11 @@ def _hosts(facts: Facts) -> set[str]:
     return named or ({str(own)} if own else set())
 
 
+def _chosen_exchange(facts: Facts) -> Any:
+    is_auto = (facts.settings.get("reduce") or {}).get("kind") == "auto"
+    return facts.begin.get("reduce") if is_auto else None
+
+
 def _differences(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, str]]:
     return [
         {"name": name, "first": shown(before[name]), "other": shown(after[name])}
@@ -99,6 +114,8 @@ def _differences(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str
 def _all_facts(facts: Facts) -> dict[str, Any]:
     skipped = (*_NEITHER, *_ONLY_LEARNING, *_BATCH)
     found = {n: value for n, value in _flat(facts.settings) if not _is_one_of(n, skipped)}
+    if facts.is_own and not facts.is_observed:
+        found.setdefault("reduce.kind", _SAME_RESULT[0])  # older runs know no other
     environment = facts.environment
     memory = environment.get("memory_bytes")
     known = {
@@ -110,6 +127,7 @@ def _all_facts(facts: Facts) -> dict[str, Any]:
         "cores of a host": environment.get("num_cores"),
         "memory of a host": format_bytes(memory) if memory else None,
         "precision": facts.begin.get("precision"),
+        "reduce chosen": _chosen_exchange(facts),
         "tf32": facts.begin.get("tf32"),
     }
     found |= _printed(facts)

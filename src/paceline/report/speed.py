@@ -56,6 +56,9 @@ SAMPLE, EPOCH, STEP = "sample", "epoch", "step"
 def speeds_of(runs: list[Facts]) -> list[Speed]:
     """All in one unit: what they count themselves, else samples, epochs or steps, whatever is known
     of all. Epochs are of the same data, as far as the logs tell."""
+    units = {facts.unit for facts in runs}
+    if len(units) > 1 and any(facts.is_observed for facts in runs):
+        return [_speed(facts, STEP, 1.0) for facts in runs]
     if all(facts.is_own for facts in runs):
         return [_speed(facts, facts.unit, _own_units(facts)) for facts in runs]
     batches = [facts.data.global_batch for facts in runs]

@@ -164,13 +164,18 @@ def _spoilt(runs: tuple[Facts, Facts], speeds: tuple[Speed, Speed]) -> str:
         )
     if not all(facts.is_own for facts in runs):
         return _not_told(runs, speeds)
-    loads = [other_load(facts) for facts in runs]
-    if loads[0] is not None and loads[1] is not None and _is_disturbed(loads[0], loads[1]):
-        return (
-            f"other programs used {percent(loads[0])} of the cores during {base.run} and "
-            f"{percent(loads[1])} during {now.run}"
-        )
-    return ""
+    return disturbance(runs)
+
+
+def disturbance(runs: tuple[Facts, Facts]) -> str:
+    """That other programs used so much of the cores that no difference is the runs' own."""
+    first, second = (other_load(facts) for facts in runs)
+    if first is None or second is None or not _is_disturbed(first, second):
+        return ""
+    return (
+        f"other programs used {percent(first)} of the cores during {runs[0].run} and "
+        f"{percent(second)} during {runs[1].run}"
+    )
 
 
 def _not_told(runs: tuple[Facts, Facts], speeds: tuple[Speed, Speed]) -> str:

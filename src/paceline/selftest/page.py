@@ -24,7 +24,7 @@ from paceline.machine.devices import driver_version
 from paceline.selftest.bench import Bench
 from paceline.selftest.checks import FAILED, NOT_RUN, OK, Result
 from paceline.terminal import printable
-from paceline.units import format_bytes, format_seconds
+from paceline.units import count_of, format_bytes, format_seconds
 
 _PATH = re.compile(r"(?<![\w/.])(?:/[^/\s:'\",;()]+){2,}")
 _ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
@@ -43,7 +43,7 @@ def describe_machine(bench: Bench) -> dict[str, str]:
         "driver": driver_version() or "none",
         "built for": ", ".join(torch.cuda.get_arch_list()) or "processors",
         "libraries": _device_libraries(),
-        "processor": f"{num_cores()} cores, {format_bytes(memory)} of memory",
+        "processor": f"{count_of(num_cores(), 'core')}, {format_bytes(memory)} of memory",
         "devices": "; ".join(_devices(bench)) or "none that torch can use",
         "checked on": bench.device.type,
     }

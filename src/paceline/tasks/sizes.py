@@ -41,7 +41,8 @@ def sizes_of(recipe: Recipe, may_import_torch: bool = True) -> Sizes | None:
         gradient_bytes = float(_BYTES_PER_FP32 * num_parameters(recipe))
     except UserError:  # an own task's network may follow from data that is not here
         return None
-    copies = 1 + STATES_PER_WEIGHT[recipe.optimizer.kind] + (recipe.optimizer.average > 0)
+    states = STATES_PER_WEIGHT[recipe.optimizer.kind]
+    copies = 1 + states + (recipe.optimizer.average > 0) + recipe.reduce.stored_copies(states)
     num_kept = recipe.checkpoint.keep_last + _BEING_WRITTEN_AND_BEST
     checkpoint_bytes = gradient_bytes * copies
     return Sizes(gradient_bytes, checkpoint_bytes, checkpoint_bytes * num_kept)

@@ -9,6 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
+
+from paceline.config import dump
 from paceline.errors import UserError
 from paceline.lifetime import process_started
 from paceline.order import WorkerOrder
@@ -30,9 +33,11 @@ from paceline.train.measure.probes import Place, ProbeThread, find_place, start_
 from paceline.train.measure.recorder import Recorder
 from paceline.train.measure.user_code import find_changes, refuse_different_hosts
 from paceline.train.precision import agree_on_arithmetic, number_type
+from paceline.train.reduce.choice import slower_than_one_host
 from paceline.train.save import build_saver, restore
 from paceline.train.state import build_state
 from paceline.train.step import Stepper, plan_step
+from paceline.train.trial import Trial, settle_exchange
 from paceline.world import World
 
 
@@ -47,15 +52,20 @@ class Attempt:
         self.recorder = Recorder(run, recipe.log, world, task.unit, scales)
         network = build_network(task)
         self.kernels = kernels.agree(network, world)
+        trial = Trial(recipe, task, network, world, self.arithmetic)
+        self.is_left_to_us = recipe.reduce.kind == "auto"
+        self.recipe = recipe = settle_exchange(trial, run, self.recorder.note)
         self.state = build_state(recipe, network, world, self.arithmetic)
         self.saver = build_saver(run, recipe.checkpoint, self.recorder.note, self.state)
         self.stepper = Stepper(
             recipe, self.arithmetic, task, self.state, world, self.recorder.clock
         )
-        on_device = world.device.type == "cuda"
+        on_device = world.device.type != "cpu"
         phases = self.recorder.settled if on_device else self.recorder.clock
         self.input = Input(task, world, phases, self.recorder.note)
         self.probes: ProbeThread | None = None
+        self.num_hosts = 1
+        self._has_warned_of_hosts = False
         self.num_trainers = self.num_sharing = world.size
         """Processes that compute gradients, and how many of them share the batch of a step."""
 
@@ -90,6 +100,8 @@ class Attempt:
                 "name the old data with data=DIR, or another --run to begin anew",
             )
         progress.data_fingerprint = fingerprint
+        if self.is_left_to_us:
+            progress.exchange = dump(self.recipe.reduce)
 
     def begin_anew(self) -> None:
         """With the weights that fine-tuning begins with, if the recipe names some."""
@@ -100,12 +112,25 @@ class Attempt:
     def rehearse(self, num_mine: int | None = None) -> None:
         """One backward whose gradients are thrown away, so that a first step rounds like all.
         `num_mine`: micro-batches of this process, where its share of a step does not say it."""
-        plan = plan_step(self.task, self.state.progress.position, self.world)
+        position = self.state.progress.position
+        plan = plan_step(self.task, position, self.world)
         if num_mine is not None:
-            plan = replace(plan, mine=plan.mine[:num_mine])
+            plan = replace(plan, mine=range(position, position + num_mine))
         if is_own(self.recipe.workload):
             try_out(self.task, self.state.network, plan.mine[0])
+        if self.recipe.deterministic and self.world.device.type != "cpu":
+            self.be_exact(self.task.micro_batch(plan.mine[0]))
         self.stepper.rehearse(plan, [self.task.micro_batch(index) for index in plan.mine])
+
+    def be_exact(self, batch: Any) -> None:
+        """Refuse what does not repeat itself, unless the network cannot do without it."""
+        problems = self.world.gather_values(self.stepper.why_not_exact(batch))
+        lacking = next((problem for problem in problems if problem), None)
+        torch.use_deterministic_algorithms(True, warn_only=lacking is not None)
+        if lacking and self.world.is_first:
+            self.warn(
+                f"deterministic=true cannot make all of this network exact: {lacking}. The rest is"
+            )
 
     def look_around(self, order: WorkerOrder, known: Place | None = None) -> dict[str, Any]:
         """Where this process runs, what it has and what it could do. `known`: where that has been
@@ -160,8 +185,21 @@ class Attempt:
         self.input.start(steps)
         self.stepper.marks.most_ahead = steps_ahead(self.input.step_bytes)
         facts = {**facts, "loader_workers": self.input.num_workers}
+        self.num_hosts = int(facts.get("num_hosts") or 1)
+        first = self.stepper.rehearsal
+        if self.world.device.type == "cpu":  # elsewhere the host's clock says nothing
+            computed = first.seconds - first.waited_seconds
+            self.warn_if_one_host_is_faster(computed, first.waited_seconds)
         self.recorder.begin(progress.step, progress.position, launched_at, facts)
         self.stepper.marks.restart()
+
+    def warn_if_one_host_is_faster(self, busy_seconds: float, waited_seconds: float) -> None:
+        """Of a step; said once, and by the first process only."""
+        kind = self.recipe.reduce.kind
+        text = slower_than_one_host(self.num_hosts, busy_seconds, waited_seconds, kind)
+        if text and self.world.is_first and not self._has_warned_of_hosts:
+            self.warn(text)
+            self._has_warned_of_hosts = True
 
     def finish(self, reason: str) -> None:
         """Wait for the last save and close the records; a lost last save is the user's to know."""
@@ -190,7 +228,15 @@ class Attempt:
             "gradient_bytes": sum(p.numel() * p.element_size() for p in parameters),
             "steps_wanted": self.recipe.steps,
             "micro_batches_per_step": self.task.micro_batches_per_step(self.num_sharing),
+            **self._describe_exchange(),
         }
+
+    def _describe_exchange(self) -> dict[str, Any]:
+        settings = self.recipe.reduce
+        if self.world.size == 1:
+            return {}
+        every = {"exchanged_every": settings.every} if settings.every else {}
+        return {"reduce": settings.kind, **every}
 
     def _describe_data(self) -> dict[str, Any]:
         facts = self.task.data_facts()

@@ -12,7 +12,7 @@ from paceline.record.schema import CHECKPOINT, COMPUTE, EVALUATE
 from paceline.schedule import batch_scale, rate_at
 from paceline.train.guard import lost, watch_loss
 from paceline.train.measure.recorder import ReadInterval
-from paceline.train.precision import scoring_in
+from paceline.train.precision import scoring_exactly, scoring_in
 from paceline.train.state import Progress
 from paceline.train.step import Measures
 
@@ -85,7 +85,7 @@ class Duties:
     def evaluate(self, step: int, network: nn.Module, progress: Progress) -> None:
         with self.recorder.clock.phase(EVALUATE):
             world = self.world
-            with scoring_in(self.stepper.arithmetic, world.device):
+            with scoring_in(self.stepper.arithmetic, world.device), scoring_exactly():
                 scores = self.task.score(network, "validation", world)
                 self.recorder.score(step, "validation", scores)
                 if self.recipe.evaluate.train_samples != 0:

@@ -1,12 +1,13 @@
-"""When a run must stop itself: its loss is lost, or a process is out of memory."""
+"""When a run must stop itself, because its loss is lost or a process is out of memory; and a first
+look at whether its hosts are worth it."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from paceline.errors import UserError
 from paceline.record.phases import PhaseClock
-from paceline.record.schema import EVALUATE, START_UP
+from paceline.record.schema import COMPUTE, EVALUATE, INPUT, NETWORK, OPTIMIZER, START_UP
 from paceline.train.state import Progress
 from paceline.world import World
 
@@ -96,3 +97,23 @@ def _smaller(world: World, micro: int | None, phase: str) -> str:
         f"{first}lower batch.micro{now}, the samples of one forward pass, and begin anew with "
         f"another --run: the batch of a step stays the same{instead}"
     )
+
+
+class FirstGlimpse:
+    """Of the first steps of an attempt, what one of them spent on its own work and on waiting for
+    others: whoever pays for several hosts learns soon that one is faster."""
+
+    _NUM_STEPS = 10
+
+    def __init__(self, clock: PhaseClock, tell: Callable[[float, float], None]) -> None:
+        self._clock, self._tell = clock, tell
+        self._before = clock.totals()
+        self._num_steps = 0
+
+    def after_step(self) -> None:
+        self._num_steps += 1
+        if self._num_steps == self._NUM_STEPS:
+            now = self._clock.totals()
+            spent = {n: (s - self._before.get(n, 0.0)) / self._NUM_STEPS for n, s in now.items()}
+            busy = sum(spent.get(name, 0.0) for name in (INPUT, COMPUTE, OPTIMIZER))
+            self._tell(busy, spent.get(NETWORK, 0.0))

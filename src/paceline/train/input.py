@@ -116,9 +116,8 @@ class Input:
 
     def __init__(self, task: Task, world: World, phases: PhaseTotals, note: Note) -> None:
         self.task, self.world = task, world
-        self._phases, self._note = phases, note
+        self.phases, self._note = phases, note
         self._on_device = world.device.type != "cpu"
-        self._needs_settled = world.device.type == "cuda"
         # The thread that queues work for a device has no time to make batches, however cheap.
         reads_ahead = isinstance(task, ReadsAhead) and (task.reads_ahead or self._on_device)
         self._source = task if isinstance(task, ReadsAhead) and reads_ahead else None
@@ -188,17 +187,17 @@ class Input:
     def after_step(self, step: int, plan: StepPlan, is_settled: bool = True) -> None:
         """Count the step; now and then see whether the threads keep up.
 
-        On CUDA only where steps were just settled: a host that is ahead waits for batches that the
-        device does not need yet, and that is no waiting.
+        On a device only where steps were just settled: a host that is ahead waits for batches that
+        the device does not need yet, and that is no waiting.
         """
         self._num_steps += 1
-        if not self._is_warm and (is_settled or not self._needs_settled):
+        if not self._is_warm and (is_settled or not self._on_device):
             self._is_warm = True
             self._start_window()  # the first step waits for the first batch, whatever the number
             return
         self._num_samples += sum(map(self.task.num_units, plan.mine))
         self._world_scale = plan.num_units / sum(map(self.task.num_units, plan.mine))
-        if self._needs_settled and not is_settled:
+        if self._on_device and not is_settled:
             return
         is_first_time = not self._is_found and self._num_steps > _NUM_FIRST_STEPS
         if is_first_time or time.perf_counter() - self._began >= _CHECK_SECONDS:
@@ -211,13 +210,13 @@ class Input:
 
     def _start_window(self) -> None:
         self._began = time.perf_counter()
-        self._phases_before = self._phases.totals()
+        self._phases_before = self.phases.totals()
         self._busy_before = self._ahead.busy() if self._ahead else Busy()
         self._num_samples = 0
         self._world_scale = 1.0
 
     def _window(self) -> Window:
-        totals = self._phases.totals()
+        totals = self.phases.totals()
         spent = {name: totals[name] - self._phases_before.get(name, 0.0) for name in totals}
         aside = spent.get(EVALUATE, 0.0) + spent.get(CHECKPOINT, 0.0)
         seconds = sum(spent.values()) - aside  # phases add up to the time that passed

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from paceline.record.schema import INPUT
 from paceline.train.agreement import Agreement
 from paceline.train.duties import Duties
+from paceline.train.guard import FirstGlimpse
 from paceline.train.step import plan_step
 
 if TYPE_CHECKING:
@@ -20,13 +21,14 @@ class Loop:
         self.state, self.stepper = attempt.state, attempt.stepper
         self.input, self.recorder = attempt.input, attempt.recorder
         self.duties = Duties(attempt, attempt.world.size)
+        self._compare_with_one_host = attempt.warn_if_one_host_is_faster
         waits = not self.state.exchange.runs_ahead
         self._agreement = Agreement(self.world, self.recorder.clock, waits)
 
     def train(self, stop_asked: Callable[[], bool]) -> str:
         """Step until done or told to stop; the reason why it ended."""
         progress, recorder, duties = self.state.progress, self.recorder, self.duties
-        reason = "finished"
+        reason, glimpse = "finished", FirstGlimpse(recorder.clock, self._compare_with_one_host)
         while progress.step < self.recipe.steps:
             plan = plan_step(self.task, progress.position, self.world)
             with recorder.clock.phase(INPUT):
@@ -44,12 +46,14 @@ class Loop:
             stop, save_now = self._agreement.after_step(stop_asked(), duties.save_is_late())
             ends = stop or step == self.recipe.steps
             evaluate = duties.evaluation_is_due(step)
-            save = ends or save_now or duties.save_is_due(step)
-            must_write = evaluate or save
+            last_save = ends and self.recipe.checkpoint.at_end
+            save = last_save or save_now or duties.save_is_due(step)
+            must_write = evaluate or save or ends
             is_written = False
             if must_write or recorder.ends_interval(step):
                 is_written = self._write_steps(must_write)
             self.input.after_step(step, plan, is_settled=is_written)
+            glimpse.after_step()
             if must_write:
                 self.stepper.finish()
             if evaluate:

@@ -3,7 +3,8 @@
 What a device can do is decided in `machine/arithmetic.py`. On a processor nothing is switched.
 """
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -64,3 +65,24 @@ def scoring_in(arithmetic: Arithmetic, device: torch.device) -> AbstractContextM
 
 def number_type(arithmetic: Arithmetic) -> torch.dtype:
     return _TYPES.get(arithmetic.precision, torch.float32)
+
+
+@contextmanager
+def exactly(strictly: bool) -> Iterator[None]:
+    """Only operations that repeat themselves, where there are such; `strictly`, others are refused.
+    torch's fused attention is exact in the latter case alone."""
+    before = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    torch.use_deterministic_algorithms(True, warn_only=not strictly)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+
+
+def scoring_exactly() -> AbstractContextManager[None]:
+    """Around evaluation of a run that is exact: a score that the user's code adds up in some other
+    way must not end it."""
+    return exactly(False) if torch.are_deterministic_algorithms_enabled() else nullcontext()

@@ -36,6 +36,8 @@ class Progress:
     first_loss: float | None = None
     smooth_loss: float | None = None
     data_fingerprint: str = ""
+    exchange: dict[str, Any] | None = None
+    """The settings of `reduce` that were chosen, where the recipe leaves the choice to us."""
 
 
 def copied(progress: Progress) -> Progress:

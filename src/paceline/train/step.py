@@ -4,6 +4,7 @@ Losses are sums. Each micro-batch's gradient is divided by the units of the *who
 world, so ragged batches, accumulation and any number of processes give one and the same gradient.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from paceline.train.measure.device_clock import MarkedSteps
 from paceline.train.measure.flops import count_flops
 from paceline.train.measure.readiness import Readiness, can_watch
 from paceline.train.optimizer import set_rate
-from paceline.train.precision import multiplying_in
+from paceline.train.precision import exactly, multiplying_in
 from paceline.train.reduce.exchange import Updating
 from paceline.train.state import TrainState
 from paceline.world import World
@@ -67,6 +68,14 @@ def plan_step(task: Task, position: int, world: World) -> StepPlan:
     indices = range(position, position + count)
     first, last = world.rank * count // world.size, (world.rank + 1) * count // world.size
     return StepPlan(indices, indices[first:last], sum(map(task.num_units, indices)))
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """The seconds of a first forward and backward pass, by the host's clock."""
+
+    seconds: float = 0.0
+    waited_seconds: float = 0.0
 
 
 class LateSums:
@@ -124,6 +133,7 @@ class Stepper:
         is_watched = world.is_first and can_watch(world.device, recipe.compile)
         self.readiness = Readiness(state.network, is_watched)
         self._late = LateSums(world, self.statistics)
+        self.rehearsal = Rehearsal()
         clip, scaler = recipe.optimizer.clip_norm, state.scaler
         self.exchange.attach(
             Updating(
@@ -230,14 +240,33 @@ class Stepper:
     def rehearse(self, plan: StepPlan, batches: Sequence[Any]) -> None:
         """One backward whose gradients are thrown away. DDP lays out its buckets anew after the
         first backward, and with four or more processes the order of summation follows the layout:
-        without this, the first step after a restart would round differently."""
+        without this, the first step after a restart would round differently. What it took, and
+        what of that was waiting, are a first glimpse of a step."""
+        began = time.perf_counter()
         self.forward_backward(plan, batches)
+        self.rehearsal = Rehearsal(time.perf_counter() - began, self.watch.waited_seconds())
         self.exchange.lay_out()
         self._forget()
 
     def _forget(self) -> None:
         self.statistics.take()
         self.state.optimizer.zero_grad(set_to_none=True)
+
+    def why_not_exact(self, batch: Any) -> str | None:
+        """Which operation of a pass cannot be made to repeat itself; None where all can. Tried with
+        the bare network: what fails in one that is wrapped would leave the others waiting."""
+        try:
+            with exactly(strictly=True):
+                with self._precision():
+                    loss_sum = self.task.loss(self.state.network, batch)
+                torch.autograd.backward(loss_sum)
+        except RuntimeError as error:
+            if "deterministic" not in str(error):
+                raise
+            return str(error).partition(",")[0].partition("\n")[0]
+        finally:
+            self._forget()
+        return None
 
     def flops_per_unit(self, plan: StepPlan, batch: Any) -> float | None:
         """Counted on one micro-batch whose gradients are thrown away. The bare network, because a

@@ -77,7 +77,7 @@ def list_running(arguments: argparse.Namespace) -> int:
     if clusters:
         print("  what they have cost: sky cost-report")
     try:
-        _list_aws(arguments)
+        _list_aws(arguments, [cluster.name for cluster in clusters])
     except UserError as error:
         if not clusters:
             raise
@@ -85,7 +85,7 @@ def list_running(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _list_aws(arguments: argparse.Namespace) -> None:
+def _list_aws(arguments: argparse.Namespace, clusters: list[str]) -> None:
     from paceline.cloud.aws import all_regions, find_account, find_machines, make_clients
     from paceline.cloud.verdicts import describe_machine, end_commands, sum_up
     from paceline.terminal import printable_line
@@ -97,7 +97,7 @@ def _list_aws(arguments: argparse.Namespace) -> None:
     machines = find_machines(clients, regions)
     for machine in machines:
         print(printable_line(describe_machine(machine)))
-    for command in end_commands(machines):
+    for command in end_commands(machines, clusters):
         print(f"  end it: {printable_line(command)}")
     where = arguments.region or f"{len(regions)} regions"
     say(

@@ -24,7 +24,9 @@ def make_request(arguments: argparse.Namespace, script: list[str]) -> "Request":
     num_procs = arguments.procs or machine.num_accelerators or None
     if script:
         _check_script(arguments.kind, script)
-        words, sends_code = _script_words(script, run, arguments.procs), True
+        # One process alone needs no launcher; more are started as torchrun does it.
+        procs = arguments.procs or (num_procs if (num_procs or 1) > 1 else None)
+        words, sends_code = _script_words(script, run, procs), True
     else:
         words, sends_code = _recipe_words(arguments, run, num_procs)
     if sends_code and arguments.kind not in _SENDS_FILES:

@@ -35,6 +35,7 @@ from paceline.machine.signals import caught_by, unmoved_by_closed_terminal
 from paceline.record.checkpoints import all_checkpoints, step_of
 from paceline.record.writer import EventFile
 from paceline.terminal import printable
+from paceline.units import count_of
 
 
 def run_on_hosts(program: Program, hosts_file: HostsFile, say: Say) -> int:
@@ -138,7 +139,8 @@ class Campaign:
             self.mission.hosts_file.path,
             [m.name for m in members if not sees_launcher(m)],
         )
-        self.say(f"round {self.number}: {sum(num_procs)} processes on {names_of(members)}")
+        processes = count_of(sum(num_procs), "process")
+        self.say(f"round {self.number}: {processes} on {names_of(members)}")
         if placement is not None:
             self.say(f"roles: {placement.in_words()}")
         current = Round(self.mission, self.number, members, num_procs, placement)

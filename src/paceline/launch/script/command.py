@@ -11,6 +11,7 @@ from pathlib import Path
 from paceline.errors import UserError
 from paceline.launch.batch.engines import Node
 from paceline.launch.script.environment import observer_directory
+from paceline.machine.devices import num_visible_devices
 
 _PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
 _PROGRAMS = ("-m", "-c", "-")
@@ -56,7 +57,7 @@ def script_command(
         refuse_no_script(Path(script))
         target = [script]
     if num_procs is None and node is not None:
-        num_procs = node.num_procs or 1
+        num_procs = node.num_procs or max(1, num_visible_devices())
     start = [python] if num_procs is None else torchrun_words(python, num_procs, node)
     return ScriptCommand((*start, *target, *arguments), script, tuple(arguments), num_procs)
 

@@ -1,5 +1,6 @@
 """What is said when a script has ended: the verdict in one line, or why there is none."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import Say, UserError
@@ -8,29 +9,36 @@ from paceline.record.schema import RunDirectory
 from paceline.units import count_of, format_seconds, percent
 
 
-def conclude(run: RunDirectory, code: int, attempt: int, say: Say) -> bool:
-    """Whether a step was recorded."""
+@dataclass(frozen=True)
+class Conclusion:
+    is_recorded: bool
+    """At least one step was seen."""
+    text: str
+
+
+def conclude(run: RunDirectory, code: int, attempt: int, say: Say) -> Conclusion:
     idle = [event for event in read_events(run.idle_events) if event["attempt"] == attempt]
     run.idle_events.unlink(missing_ok=True)
     if not any(run.events.glob("rank-*.jsonl")):
-        say(no_step_in_words(idle, code))
-        return False
-    say(verdict_in_words(run))
-    return True
+        found = Conclusion(False, no_step_in_words(idle, code))
+    else:
+        found = Conclusion(True, verdict_in_words(run))
+    say(found.text)
+    return found
 
 
 def verdict_in_words(run: RunDirectory) -> str:
     # Takes numpy, for which a start need not wait.
-    from paceline.report.answers.script import other_load  # noqa: PLC0415
     from paceline.report.answers.verdict import sentence  # noqa: PLC0415
     from paceline.report.own.run import read_run  # noqa: PLC0415
+    from paceline.report.remedies.situation import cores_of_others  # noqa: PLC0415
 
     try:
         facts = read_run(run.path)
     except UserError as error:
         return f"the script was observed, but its run cannot be read: {error}"
     told = f"{count_of(facts.step, 'step')} in {format_seconds(facts.wall_seconds)}"
-    others = other_load(facts)
+    others = cores_of_others(facts)
     beside = f" Other programs used {percent(others)} of the cores." if others else ""
     return f"paceline: {told}. {sentence(facts.verdict)}{beside}\n  paceline report {run.path}"
 

@@ -15,7 +15,7 @@ from paceline.launch.claim import next_attempt, note_end, note_launch
 from paceline.launch.scratch import scratch_directory
 from paceline.launch.script.claim import claim_script_run, remove_unused
 from paceline.launch.script.command import ScriptCommand
-from paceline.launch.script.ending import conclude
+from paceline.launch.script.ending import Conclusion, conclude
 from paceline.launch.script.environment import ObserveOrder, observing_environment
 from paceline.launch.script.hang_watch import RECORDED, naming_hangs
 from paceline.launch.script.probing import probing
@@ -32,8 +32,7 @@ _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 @dataclass(frozen=True)
 class Ended:
     code: int
-    is_recorded: bool
-    """At least one step was seen."""
+    conclusion: Conclusion
     was_told_to_end: bool = False
     """SIGTERM came before it ended."""
 
@@ -61,10 +60,10 @@ def run_script(
         events.write("exit", code=code)
         events.close()
         note_end(run, code)
-        is_recorded = conclude(run, code, attempt, say)
+        conclusion = conclude(run, code, attempt, say)
         if attempt == 1:
             remove_unused(run)
-    return Ended(code, is_recorded, was_told_to_end)
+    return Ended(code, conclusion, was_told_to_end)
 
 
 def _run_process(

@@ -16,24 +16,48 @@ _TOLD_PLACES = 8
 _MOST_SHAPES = 16
 _MOST_LOADERS = 8
 _MOST_SAVES = 4
+_FRAMEWORKS = (
+    "transformers",
+    "accelerate",
+    "lightning",
+    "pytorch_lightning",
+    "lightning_fabric",
+    "torchmetrics",
+    "deepspeed",
+    "trl",
+    "peft",
+)
 MOST_KEPT = 32
 """Of samplers, schedulers and networks: scripts may make new ones in every epoch."""
 
 
 def library_folders() -> tuple[str, ...]:
-    """Frames in these are not the script's own."""
+    """Frames in these are not the script's own: nobody can change a line there."""
     torch = sys.modules.get("torch")
     own = os.path.dirname(getattr(torch, "__file__", None) or "")  # noqa: PTH120
-    return (_OBSERVER, own) if own else (_OBSERVER,)
+    if not own:
+        return (_OBSERVER,)
+    beside = os.path.dirname(own)  # noqa: PTH120
+    return (_OBSERVER, *(f"{beside}/{name}/" for name in ("torch", *_FRAMEWORKS)))
 
 
 def calling_place(frame: FrameType | None, folders: tuple[str, ...]) -> str:
-    """The innermost line outside of torch and of this observer."""
+    """The innermost line outside of torch, of frameworks and of this observer."""
     while frame is not None and frame.f_code.co_filename.startswith(folders):
         frame = frame.f_back
     if frame is None:
         return ""
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119
+
+
+def calling_framework(frame: FrameType | None, folders: tuple[str, ...]) -> str:
+    """The framework on whose behalf the line is executed; empty if it is the script's own."""
+    found = ""
+    while frame is not None and frame.f_code.co_filename.startswith(folders):
+        path = frame.f_code.co_filename
+        names = [name for name in _FRAMEWORKS if f"/{name}/" in path]
+        found, frame = (names[0] if names else found), frame.f_back
+    return found
 
 
 class Habits:
@@ -59,6 +83,11 @@ class Habits:
         if not self.folders:
             self.folders = library_folders()
         return calling_place(sys._getframe(1), self.folders)
+
+    def framework(self) -> str:
+        if not self.folders:
+            self.folders = library_folders()
+        return calling_framework(sys._getframe(1), self.folders)
 
     def read_value(self, device: str, frame: FrameType) -> None:
         """Torch reads values itself, for example of an optimizer's counter: not the script's."""
@@ -86,8 +115,11 @@ class Habits:
 
     def told(self) -> dict[str, Any]:
         """For an event line."""
-        most = sorted(self.reads.values(), key=lambda read: -read[0])[:_TOLD_PLACES]
-        reads = [{"place": place, "count": count, "device": on} for count, on, place in most]
+        by_place: dict[str, tuple[int, str]] = {}
+        for count, device, place in self.reads.values():  # a line may read several values
+            by_place[place] = max(by_place.get(place, (0, "")), (count, device))
+        most = sorted(by_place.items(), key=lambda read: -read[1][0])[:_TOLD_PLACES]
+        reads = [{"place": place, "count": n, "device": on} for place, (n, on) in most]
         found: dict[str, Any] = {
             "reads": reads,
             "samplers": list(self.samplers.values()),

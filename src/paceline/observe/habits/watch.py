@@ -80,6 +80,7 @@ class HabitWatch:
     def saw_network(self, network: Any) -> None:
         finds_unused = bool(getattr(network, "find_unused_parameters", False))
         told = {"place": self.habits.place(), "finds_unused": finds_unused}
+        told["framework"] = self.habits.framework()
         if len(self.habits.networks) < MOST_KEPT:
             self.habits.networks.append(told)
 

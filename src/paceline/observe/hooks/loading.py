@@ -64,6 +64,8 @@ def _facts(loader: Any) -> dict[str, Any]:
         "persistent": "persistent_workers",
     }
     found = {name: getattr(loader, attribute, None) for name, attribute in names.items()}
+    if found["batch_size"] is None:  # frameworks share a batch sampler out
+        found["batch_size"] = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
     found["sampler"] = type(getattr(loader, "sampler", None)).__name__
     found["dataset"] = type(getattr(loader, "dataset", None)).__name__
     found["num_batches"] = _length(loader)

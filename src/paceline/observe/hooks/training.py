@@ -12,7 +12,6 @@ State = Any
 
 def watch_tensor(state: State, torch: Any) -> None:
     """Of `torch` itself, when all of it is there."""
-    compiled.know_torch(torch)
     wrap(torch.Tensor, "backward", lambda original: _backward(state, original))
     wrap(torch.autograd, "backward", lambda original: _backward(state, original))
     _watch_kept_tensors(state, torch.autograd.graph.saved_tensors_hooks)

@@ -21,6 +21,7 @@ from paceline.report.answers import (
 )
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.facts.facts import Facts
+from paceline.report.remedies.exchange import exchange, is_asked
 from paceline.report.roles.answer import roles, traffic_of_servers
 
 
@@ -47,6 +48,8 @@ _ANSWERING: dict[str, Callable[[Facts], Answer]] = {
 
 def answers(facts: Facts) -> list[Answer]:
     found = [_with_doubts(_ANSWERING[key](facts), facts) for key in QUESTIONS]
+    if is_asked(facts):
+        found.append(exchange(facts))
     return found if facts.roles is None else [*found, roles(facts, facts.roles)]
 
 

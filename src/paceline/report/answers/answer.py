@@ -23,8 +23,10 @@ QUESTIONS = {
     "cost": "What did it cost?",
 }
 """Key and wording of every question, in the order of a report."""
+OF_EXCHANGE = "What did `reduce` cost and buy?"
+"""Asked after these, with the key 'exchange', of runs that exchange otherwise than plain DDP."""
 OF_ROLES = "What did chief, workers and servers do?"
-"""Asked after these, with the key 'roles', of runs whose processes have roles."""
+"""Asked last, with the key 'roles', of runs whose processes have roles."""
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,6 @@ import math
 from typing import Any
 
 from paceline.report.answers.answer import QUESTIONS, Answer
-from paceline.report.answers.words import again
-from paceline.report.facts.arithmetic import could_be_lighter
 from paceline.report.facts.busyness import (
     achieved_flops,
     is_on_cuda,
@@ -13,14 +11,20 @@ from paceline.report.facts.busyness import (
     utilisation,
 )
 from paceline.report.facts.facts import Facts
+from paceline.report.remedies.offer import offers_of
+from paceline.report.remedies.own import busier_ideas
 from paceline.units import format_flops, percent
 
 _HOW = (
     "counters of the operating system (or of the GPU driver) every few seconds on each host, for "
     "the cores that the run may use; this run's part is the CPU time of all its processes on those "
-    "machines; floating-point operations are counted once per unit and compared with a matrix "
-    "multiplication that every process times at the start"
+    "machines"
 )
+_HOW_TASK = (
+    "floating-point operations are counted once per unit and compared with a matrix multiplication "
+    "that every process times at the start"
+)
+_HOW_SCRIPT = "floating-point operations are read from autograd's graph of the first step"
 
 
 _NOT_WITH_ARITHMETIC = {
@@ -55,10 +59,16 @@ def busy(facts: Facts) -> Answer:
         QUESTIONS["busy"],
         sentence + _main_process(facts, figures),
         figures,
-        _HOW if facts.is_own else facts.world.counters_how,
+        _how(facts),
         _missing(facts, share, achieved, peak),
         _busier(facts, of_peak),
     )
+
+
+def _how(facts: Facts) -> str:
+    if not facts.is_own:
+        return facts.world.counters_how
+    return f"{_HOW}; {_HOW_SCRIPT if facts.is_observed else _HOW_TASK}"
 
 
 def _by_host(facts: Facts) -> dict[str, float]:
@@ -149,7 +159,7 @@ def _missing(facts: Facts, share: float, achieved: float | None, peak: float | N
             "the floating-point operations of a step, which compiled and checkpointed models hide"
         )
     elif facts.is_observed and not peak:
-        lacking.append("what matrix multiplication reaches here, which a script is not kept up for")
+        lacking.append("what matrix multiplication reaches here: it is not timed inside a script")
     elif not achieved or not peak:
         lacking.append("flops_per_unit and peak_flops in the begin event")
     if (facts.world.num_hosts or 1) > 1 and facts.world.own_cpu_share is None:
@@ -163,9 +173,4 @@ def _missing(facts: Facts, share: float, achieved: float | None, peak: float | N
 def _busier(facts: Facts, of_peak: float) -> str:
     if not (math.isfinite(of_peak) and of_peak < 0.3):
         return ""
-    micro = (facts.settings.get("batch") or {}).get("micro")
-    if could_be_lighter(facts):
-        return again(facts.run, "precision=auto")
-    if is_on_cuda(facts) and isinstance(micro, int):
-        return f"larger micro-batches: {again(facts.run, f'batch.micro={2 * micro}')}"
-    return ""
+    return "; ".join(offer.in_words for offer in offers_of(facts, busier_ideas)[:1])

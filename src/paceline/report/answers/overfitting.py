@@ -163,17 +163,23 @@ def _unknown(facts: Facts, best: dict[str, Any], told: str) -> Answer:
 
 
 def _missing(facts: Facts) -> str:
-    if facts.is_observed:
+    if facts.is_observed and not facts.learning.scores:
         return LOG_VALIDATION
-    if facts.is_own:
+    if facts.is_own and not facts.is_observed:
         return (
             "scores of a part of the training data: evaluate.train_samples above 0, and at least "
             "two evaluations"
         )
     return (
         "a training loss measured in the same way as the validation loss (without dropout and "
-        "augmentation); `paceline train` measures it on a part of the training data"
+        "augmentation)" + _measured_by_train(facts)
     )
+
+
+def _measured_by_train(facts: Facts) -> str:
+    if facts.is_observed:
+        return ": evaluate a part of the training data as well, and log it"
+    return "; `paceline train` measures it on a part of the training data"
 
 
 def _remedy(facts: Facts, gap: Gap, best: dict[str, Any]) -> str:

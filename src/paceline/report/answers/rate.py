@@ -6,7 +6,12 @@ import numpy as np
 
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.facts.facts import Facts, Seam
-from paceline.report.facts.learning import is_below_one_epoch, is_settled, planned_steps
+from paceline.report.facts.learning import (
+    is_below_one_epoch,
+    is_settled,
+    is_warming_up,
+    planned_steps,
+)
 from paceline.report.facts.trend import Points
 from paceline.schedule import (
     ScheduleSettings,
@@ -189,12 +194,8 @@ def _meaning(facts: Facts, now: float, highest: float) -> str:
     at = percent(share) if facts.is_own else f"{now:.3g}, {percent(share)}"
     if not facts.step:
         return "The run has not begun to follow it."
-    if _is_before_peak(facts):
-        return (
-            f"{ended} at step {facts.step:,}, before the peak: the rate only rose (to "
-            f"{now:.3g}, {percent(share)} of the peak) and never fell; a falling rate usually "
-            "improves the score."
-        )
+    if _is_before_peak(facts) or is_warming_up(facts):
+        return f"{ended} {_before_peak(facts, now, share)}"
     if is_settled(share) and is_below_one_epoch(facts):
         return (
             f"{ended} at {at} of the peak, but before one epoch was over: the rate fell too "
@@ -208,6 +209,20 @@ def _meaning(facts: Facts, now: float, highest: float) -> str:
         f"{ended} at {at} of the peak: a fall to near zero usually improves the score, and "
         "this run did not have it."
     )
+
+
+def _before_peak(facts: Facts, now: float, share: float) -> str:
+    """The peak may also lie behind the end of a run that is shorter than its warm-up."""
+    where = f"at step {facts.step:,}, before the peak: the rate only rose (to {now:.3g}"
+    what = f", {percent(share)} of the peak) and never fell"
+    if not _is_before_peak(facts):
+        where = "inside of its warm-up: the rate was still rising"
+        what = f", which it does for {_warm_up_steps(facts):,} steps, and never fell"
+    return f"{where}{what}; a falling rate usually improves the score."
+
+
+def _warm_up_steps(facts: Facts) -> int:
+    return facts.rate.schedule.warmup_steps if facts.rate.schedule is not None else 0
 
 
 def _is_before_peak(facts: Facts) -> bool:

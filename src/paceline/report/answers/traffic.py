@@ -74,8 +74,10 @@ def _recorded_sentence(facts: Facts, measured: float | None, predicted: float | 
         return "Not known: the size of the gradients was not recorded."
     is_one = facts.world.num_hosts == 1
     where = "through the host's loopback interface" if is_one else "from each host"
+    every = facts.begin.get("exchanged_every")
+    what = f"weights (exchanged once in {every} steps)" if every else "gradients"
     rule = (
-        f"{format_bytes(gradients)} of gradients in {count_of(size, 'process')} make "
+        f"{format_bytes(gradients)} of {what} in {count_of(size, 'process')} make "
         f"{format_bytes(predicted)} a step {where}"
     )
     if measured is None:

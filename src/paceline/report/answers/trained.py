@@ -8,9 +8,11 @@ import numpy as np
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.answers.script import LOG_VALIDATION
 from paceline.report.answers.time import is_evaluated_much
-from paceline.report.answers.words import again, go_on, score_change, score_value, signed
+from paceline.report.answers.words import score_change, score_value, signed
+from paceline.report.commands import again, go_on
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import (
+    LastFall,
     best_of,
     diverged,
     has_settled,
@@ -18,7 +20,9 @@ from paceline.report.facts.learning import (
     is_doubtful_start,
     is_lower_better,
     is_spent,
+    is_warming_up,
     last_drop,
+    last_fall,
     loss_trend,
     measures,
     score_trend,
@@ -70,13 +74,15 @@ def _state(facts: Facts, score: Trend | None, loss: Trend | None) -> tuple[str, 
         return _state_without_loss(facts)
     if problem := diverged(facts.learning):
         return "diverged", f"No: {problem}."
-    if is_below_one_epoch(facts):
-        return "untrained", _not_one_epoch(facts, loss)
+    if is_below_one_epoch(facts) or (is_warming_up(facts) and not _stopped_short(facts)):
+        return "untrained", _not_trained_yet(facts, loss)
     validation = validation_trend(facts.learning, facts.rate)
     if score is not None and not (score.is_doubtful and loss is not None and loss.falls):
         state, text = _by_score(facts, score)
     elif score is None and validation is not None:
         state, text = _by_validation(facts, validation)
+    elif score is None and (fall := last_fall(facts.learning, facts.step)) is not None:
+        state, text = _by_last_fall(facts, fall)
     elif loss is not None:
         state, text = _by_loss(facts, loss)
     else:
@@ -104,13 +110,15 @@ def _few_epochs(facts: Facts, state: str) -> str:
     return f" It saw the training data {epochs:.1f} times, which is rarely enough."
 
 
-def _not_one_epoch(facts: Facts, loss: Trend | None) -> str:
-    """Whatever its curves do: a part of the data was never seen."""
+def _not_trained_yet(facts: Facts, loss: Trend | None) -> str:
+    """Whatever its curves do: a part of the data was never seen, or its rate never reached its
+    peak."""
     epochs, by = facts.data.epochs or 0.0, facts.learning.best_by
-    text = (
-        f"Not trained yet: in {count_of(facts.step, 'step')} it saw {percent(epochs)} of the "
-        f"training data, less than one epoch"
-    )
+    text = f"Not trained yet: in {count_of(facts.step, 'step')} "
+    if is_below_one_epoch(facts):
+        text += f"it saw {percent(epochs)} of the training data, less than one epoch"
+    else:
+        text += "the learning rate was still rising (warm-up)"
     losses, scores = facts.learning.loss, series(facts.learning.scores, by)
     if len(losses) > 1:
         text += f"; training loss went from {losses.values[0]:.4g} to {losses.values[-1]:.4g}"
@@ -235,6 +243,18 @@ def _change(facts: Facts, found: Trend, more: int, is_positive: bool) -> str:
     if is_positive and found.level + gain < 0:
         return "how far it will fall cannot be told from so steep a line"
     return f"10 % more steps ({more:,}) would probably change it by {signed(gain)}"
+
+
+def _by_last_fall(facts: Facts, fall: LastFall) -> tuple[str, str]:
+    """Two evaluations give no trend, but a fall as large as this is no noise."""
+    text = (
+        f"Not yet: between the last two evaluations (steps {fall.first_step:,.0f} and "
+        f"{fall.last_step:,.0f}) the validation loss fell from {fall.before:.4f} to "
+        f"{fall.after:.4f}"
+    )
+    if is_spent(facts):
+        text += "; the learning rate is almost zero by now, so no more is coming with this schedule"
+    return "improving", f"{text}."
 
 
 def _by_loss(facts: Facts, found: Trend) -> tuple[str, str]:
@@ -384,6 +404,9 @@ def _longer(facts: Facts) -> str:
     """To the end; else a new run, because the schedule of this one was made for so few steps."""
     if (facts.steps_wanted or 0) > facts.step:
         return f"train on: {go_on(facts.run, f'steps={facts.steps_wanted}')}"
+    if is_warming_up(facts) and not is_below_one_epoch(facts):
+        fitting = f"schedule.warmup_steps={max(facts.step // 10, 1)}"
+        return f"a warm-up that fits the run: {again(facts.run, fitting)}"
     if not is_below_one_epoch(facts):
         return f"a longer schedule: {again(facts.run, f'steps={round(1.5 * facts.step)}')}"
     steps = math.ceil(_EPOCHS_TO_TRY * facts.step / (facts.data.epochs or 1.0))

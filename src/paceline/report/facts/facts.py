@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.pace.predict import Range
 from paceline.record.columns import StepColumns
 from paceline.record.story import Attempt
 from paceline.report.facts.trend import Points
@@ -358,6 +359,8 @@ class Finding:
     place: str
     """`train.py:12`, or nothing where no line is to blame."""
     change: str
+    gain: Range | None = None
+    """Times as fast as it was, where that is known and worth a word."""
 
 
 @dataclass(frozen=True)
@@ -386,6 +389,8 @@ class Facts:
     loader_workers: int | None = None
     """Threads of each process that read ahead, as many as it had in the end."""
     loader_note: str = ""
+    exchange_note: str = ""
+    """What `reduce: auto` chose, and why."""
     warnings: list[str] = field(default_factory=list)
     findings: tuple[Finding, ...] = ()
     options: Options = field(default_factory=Options)

@@ -8,6 +8,7 @@ import numpy as np
 
 from paceline.report.facts.facts import Facts, Learning, Rate, Score
 from paceline.report.facts.trend import (
+    LAST_SHARE,
     LEAST_POINTS,
     Numbers,
     Points,
@@ -27,6 +28,8 @@ _SETTLED_SHARE = 0.1
 _SPENT_SHARE = 0.02
 """Of its peak: a rate below that is zero for all that training can still do. Many schedules end
 at a hundredth."""
+_CLEAR_FALL = 0.03
+"""Of the validation loss, from one evaluation to the next: noise of a whole data set is smaller."""
 _DROP = 0.5
 _STILL = 0.8
 _LEAST_RISE = 0.01
@@ -113,6 +116,29 @@ def _trend_at_end(curve: Points, rate: Rate | None) -> Trend | None:
     return trend(rest.steps, rest.values)
 
 
+@dataclass(frozen=True)
+class LastFall:
+    """Of the validation loss, between the last two evaluations."""
+
+    first_step: float
+    last_step: float
+    before: float
+    after: float
+
+
+def last_fall(learning: Learning, last_step: int) -> LastFall | None:
+    """Where there are too few evaluations for a trend: a fall near the end of the run that is
+    clearly more than noise."""
+    scored = series(learning.scores, "loss")
+    curve = Points(scored.steps[scored.steps > 0], scored.values[scored.steps > 0])
+    if len(curve) < 2 or curve.steps[-1] < (1 - LAST_SHARE) * last_step:
+        return None
+    if not 0 < curve.values[-1] <= (1 - _CLEAR_FALL) * curve.values[-2]:
+        return None
+    (first, last), (before, after) = curve.steps[-2:].tolist(), curve.values[-2:].tolist()
+    return LastFall(first, last, before, after)
+
+
 def loss_trend(learning: Learning, rate: Rate | None = None) -> Trend | None:
     """Neighbours are averaged, so that very many steps are no more work than some; in a run of few
     lines every step counts."""
@@ -159,6 +185,13 @@ def is_below_one_epoch(facts: Facts) -> bool:
     """Whether a part of the training data was never seen."""
     epochs = facts.data.epochs
     return epochs is not None and 0 < epochs < _ONE_EPOCH
+
+
+def is_warming_up(facts: Facts) -> bool:
+    """Whether the rate was still rising to its peak in the last step; of a log that tells no
+    schedule nobody knows what the rate was to become."""
+    schedule = facts.rate.schedule
+    return schedule is not None and 0 < facts.step <= schedule.warmup_steps
 
 
 def planned_steps(facts: Facts) -> int:

@@ -20,7 +20,9 @@ _PARTS = {
     stored.WEIGHTS: "weights",
     stored.AVERAGE: "averaged weights",
     stored.OPTIMIZER: "optimizer state",
+    stored.EXCHANGE: "what was exchanged",
 }
+_OF_PROCESSES = "own state of processes"
 
 
 def checkpoint_cost(story: Story, rows: StepColumns) -> CheckpointCost:
@@ -113,7 +115,10 @@ def contents(checkpoint: Path) -> CheckpointContents:
 
 def _by_part(sizes: dict[str, int]) -> dict[str, int]:
     parts = {part: sizes.get(name, 0) for name, part in _PARTS.items()}
-    parts["the rest"] = sum(size for name, size in sizes.items() if name not in _PARTS)
+    own = {name for name in sizes if stored.is_own_state(name)}
+    parts[_OF_PROCESSES] = sum(sizes[name] for name in own)
+    rest = sizes.keys() - own - _PARTS.keys()
+    parts["the rest"] = sum(sizes[name] for name in rest)
     return {name: size for name, size in parts.items() if size}
 
 

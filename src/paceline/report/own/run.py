@@ -95,6 +95,7 @@ def read_run(path: Path, options: Options | None = None) -> Facts:
         num_parameters=begin.get("num_parameters"),
         loader_workers=_loader_workers(story, begin),
         loader_note=_loader_note(story),
+        exchange_note=_note_of(story, "reduce"),
         warnings=[*_warnings(launcher, records, long, begin), *damages],
         options=_with_known_price(options or Options(), environment),
         wall_seconds=story.wall_seconds,
@@ -262,8 +263,13 @@ def _loader_workers(story: Story, begin: dict[str, Any]) -> int | None:
 
 
 def _loader_note(story: Story) -> str:
-    chosen = story.of_kind("input")
-    return str(chosen[-1].get("text") or "") if chosen else ""
+    return _note_of(story, "input")
+
+
+def _note_of(story: Story, kind: str) -> str:
+    """The last of its kind."""
+    told = story.of_kind(kind)
+    return str(told[-1].get("text") or "") if told else ""
 
 
 def global_batch(settings: dict[str, Any], begin: dict[str, Any]) -> int | None:

@@ -63,6 +63,11 @@ def render_comparison(compared: Comparison) -> str:
     return dump({**_head("comparison"), **asdict(compared)})
 
 
+def render_no_run(code: int, text: str) -> str:
+    """Of a script that never trained."""
+    return dump({**_head("no-run"), "exit_code": code, "text": text})
+
+
 def schema() -> str:
     """What the JSON form holds, as a JSON Schema."""
     file = resources.files("paceline.report.render") / "report.schema.json"

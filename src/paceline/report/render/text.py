@@ -10,6 +10,7 @@ from paceline.report.answers import answers
 from paceline.report.answers.answer import Answer
 from paceline.report.comparison import Comparison
 from paceline.report.facts.facts import Facts, Score
+from paceline.report.remedies.offer import with_gain
 from paceline.report.render.heading import heading
 from paceline.report.roles.tables import role_tables
 from paceline.report.scaling import scaling_rows
@@ -152,7 +153,7 @@ def _findings(facts: Facts) -> Iterator[str]:
     for number, one in enumerate(facts.findings, 1):
         where = f" ({one.place})" if one.place else ""
         yield from _wrapped(f"{one.what}{where}: {one.evidence}", f"{number:2d}. ", _INDENT)
-        yield from _wrapped(f"change: {one.change}", _INDENT, _INDENT + "  ")
+        yield from _wrapped(f"change: {with_gain(one)}", _INDENT, _INDENT + "  ")
 
 
 def _step(facts: Facts) -> Iterator[str]:
@@ -224,13 +225,17 @@ def _wrapped(text: str, first: str, rest: str) -> list[str]:
     return [line.replace(_STAYS, " ") for line in lines]
 
 
+def _cores(count: Any) -> str:
+    return count_of(count, "core") if isinstance(count, int) else "cores not known"
+
+
 def _machine(facts: Facts) -> Iterator[str]:
     environment = facts.environment
     if not environment:
         return
     libraries = environment.get("libraries", {})
     yield (
-        f"machine: {environment.get('host')}, {environment.get('num_cores')} cores, "
+        f"machine: {environment.get('host')}, {_cores(environment.get('num_cores'))}, "
         f"{environment.get('device_name')}; torch {libraries.get('torch')}, "
         f"{_threads(environment.get('threads'))} per process"
     )

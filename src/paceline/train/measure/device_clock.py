@@ -16,7 +16,7 @@ import torch
 from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER, UNEXPLAINED
 
 _ON_DEVICE = (COMPUTE, NETWORK, OPTIMIZER)
-_AROUND = (INPUT, UNEXPLAINED)
+_OF_STEPS = (*_ON_DEVICE, INPUT, UNEXPLAINED)
 
 _LEAST_STEPS_AHEAD = 2
 _MOST_STEPS_AHEAD = 32
@@ -139,22 +139,42 @@ def total_phases(steps: Sequence[DeviceStep]) -> dict[str, float]:
     return {name: sum(step.phases[name] for step in steps) for name in _ON_DEVICE} if steps else {}
 
 
-def settle(host: dict[str, float], device: Mapping[str, float]) -> dict[str, float]:
-    """The host's phases with the device's word for what the device did. The sum stays.
+class SettlingClock:
+    """The host's phases with the device's word for what the device did, line by line.
 
-    While the device works, the host reads ahead; so input counts only as far as the device's work
-    leaves room for it in the time that passed.
+    A line is read when the host has queued the steps of the next one, and the device may be
+    anywhere in those. So a line gets as much of the time that passed as its steps took by the
+    device's stamps; the rest waits for the lines to come, and the last that is read gets all.
     """
-    if not device:
-        return host
-    room = sum(host.get(name, 0.0) for name in (*_ON_DEVICE, *_AROUND))
-    scale = min(1.0, room / max(sum(device.values()), 1e-9))
-    settled = {name: seconds * scale for name, seconds in device.items()}
-    left = room - sum(settled.values())
-    settled[INPUT] = min(host.get(INPUT, 0.0), left)
-    settled[UNEXPLAINED] = left - settled[INPUT]
-    others = {name: s for name, s in host.items() if name not in (*_ON_DEVICE, *_AROUND)}
-    return {**others, **settled}
+
+    def __init__(self) -> None:
+        self._ahead: dict[str, float] = {}
+        """Of steps that are not written yet."""
+
+    def settle(
+        self, host: Mapping[str, float], steps: Sequence[DeviceStep], are_more_to_come: bool = False
+    ) -> dict[str, float]:
+        """The phases of these steps. While the device works, the host reads ahead; so input counts
+        only as far as the device's work leaves room for it."""
+        if not steps:
+            return dict(host)
+        known = {name: host.get(name, 0.0) + self._ahead.get(name, 0.0) for name in _OF_STEPS}
+        room, device = sum(known.values()), total_phases(steps)
+        span = min(room, sum(step.seconds for step in steps)) if are_more_to_come else room
+        scale = min(1.0, span / max(sum(device.values()), 1e-9))
+        settled = {name: seconds * scale for name, seconds in device.items()}
+        left = span - sum(settled.values())
+        settled[INPUT] = min(known[INPUT], left)
+        settled[UNEXPLAINED] = left - settled[INPUT]
+        waited = min(known[INPUT] - settled[INPUT], room - span)
+        self._ahead = {INPUT: waited, COMPUTE: room - span - waited}
+        others = {name: seconds for name, seconds in host.items() if name not in _OF_STEPS}
+        return {**others, **settled}
+
+    def take_rest(self) -> dict[str, float]:
+        """Where the run ends with steps that nobody could read."""
+        rest, self._ahead = self._ahead, {}
+        return {name: seconds for name, seconds in rest.items() if seconds}
 
 
 def steps_ahead(step_bytes: int) -> int:

@@ -18,6 +18,7 @@ from paceline.machine.interfaces import interface_used
 from paceline.machine.probe import HostProbe, host_names, this_machine, this_place
 from paceline.record.schema import RunDirectory
 from paceline.record.writer import EventFile
+from paceline.units import count_of
 from paceline.world import World, device_uuid
 
 _MUCH = 0.25
@@ -87,8 +88,9 @@ class OtherLoad:
         others = other_cores(probe["cpu_share"], probe["seconds"], own_seconds, num_cores)
         if others < _MUCH * num_cores:
             return None
+        cores = count_of(num_cores, "core")
         return (
-            f"other programs use about {others:.1f} of the {num_cores} cores of {self._host}: "
+            f"other programs use about {others:.1f} of {cores} of {self._host}: "
             "steps take longer, and how long depends on them"
         )
 

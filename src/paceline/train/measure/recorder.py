@@ -14,9 +14,8 @@ from paceline.tasks.contract import Scores
 from paceline.trackers.live import LiveTracker
 from paceline.train.measure.device_clock import (
     DeviceStep,
+    SettlingClock,
     UnreadNumbers,
-    settle,
-    total_phases,
 )
 from paceline.train.measure.practice import clock_of
 from paceline.train.measure.progress import ProgressLine
@@ -133,6 +132,7 @@ class Recorder:
         self._reads_late = world.device.type != "cpu"
         self._timed: list[TimedStep] = []
         self.settled = SettledPhases()
+        self._settling = SettlingClock()
         self._start_step()
         self._cpu_seconds = 0.0
         self._last_step = 0
@@ -197,11 +197,11 @@ class Recorder:
         return self._unread.popleft().read() if len(self._unread) > num_left else None
 
     def write_steps(self, total_steps: int, read: ReadInterval) -> None:
-        """One event line. Its phases are those of the time until it was read: that is when the
-        device was done with it."""
+        """One event line."""
         interval, losses = read.interval, read.losses
         step, rate, _ = interval.steps[-1]
-        phases = settle(self.clock.take(), total_phases(read.device_steps))
+        are_more = bool(self._unread or self._pending)
+        phases = self._settling.settle(self.clock.take(), read.device_steps, are_more)
         self.settled.add(phases)
         timed = as_the_device_saw(interval.timed, read.device_steps)
         fields = {
@@ -283,12 +283,14 @@ class Recorder:
         self.events.write(kind, **fields)
         if kind == "warning" and self.line is not None:
             self.line.say(f"warning: {fields['text']}")
-        is_news = kind in ("start", "note") or (kind == "input" and not fields["is_limit"])
+        is_news = kind in ("start", "note", "reduce") or (
+            kind == "input" and not fields["is_limit"]
+        )
         if is_news and self.line is not None:
             self.line.say(fields["text"])
 
     def end(self, step: int, reason: str, **fields: Any) -> None:
-        phases = self.clock.take()
+        phases = added(self.clock.take(), self._settling.take_rest())
         self.events.write(
             "end",
             step=step,
@@ -303,6 +305,10 @@ class Recorder:
         if self.line is not None:
             self.line.finish()
         self.events.close()
+
+
+def added(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {name: one.get(name, 0.0) + other.get(name, 0.0) for name in {**one, **other}}
 
 
 def open_tensorboard(directory: Path, step: int) -> Any:

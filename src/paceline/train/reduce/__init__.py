@@ -4,12 +4,14 @@
 with DDP; `overlap.py`: the same, in the order of need. `powersgd.py` and `topk.py` send a part of
 them, with `feedback.py`. `outer.py`: steps that processes make alone, and the exchange of what came
 of them. `own_state.py`: what then differs between processes, in checkpoints. `watch.py` counts what
-is sent and what of it was waited for.
+is sent and what of it was waited for. `hierarchy.py`: inside of hosts first, then between them;
+`choice.py`: which kind `auto` takes.
 """
 
 import torch
 from torch import nn
 
+from paceline.errors import UserError
 from paceline.settings import Recipe, ReduceSettings
 from paceline.train.reduce.exchange import Exchange, Tensors
 from paceline.train.reduce.gradients import SENDERS, GradientExchange
@@ -32,6 +34,11 @@ def build_exchange(recipe: Recipe, network: nn.Module, world: World) -> Exchange
     if settings.kind in SENDERS:
         return GradientExchange(network, world, settings, SENDERS[settings.kind])
     if settings.kind == "overlap":
+        if world.device.type != "cpu":
+            raise UserError(
+                f"reduce=overlap is written for processors, and this run is on {world.device.type}",
+                "use reduce=plain, which overlaps with backward there, or device=cpu",
+            )
         bucket_mb = settings.bucket_mb or _OVERLAP_BUCKET_MB
         return OverlapExchange(network, world, int(bucket_mb * 2**20))
     if settings.kind == "powersgd":

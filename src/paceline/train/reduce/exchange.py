@@ -95,6 +95,10 @@ class Exchange:
         """All steps so far are done completely after this."""
         return
 
+    def close(self) -> None:
+        """It is not used any more."""
+        return
+
     def agree(self) -> None:
         """On how to go on; called in all processes after the same steps."""
         return
@@ -128,6 +132,6 @@ def laid_out_like(weight: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def send_first_weights(network: nn.Module, world: World) -> None:
-    """All processes begin with those of the first one; DDP does this by itself."""
+    """All processes begin with those of the first one."""
     for tensor in network.state_dict().values():
         world.send_tensor(tensor)

@@ -13,7 +13,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.settings import ReduceSettings
-from paceline.train.reduce.exchange import Exchange
+from paceline.train.reduce.exchange import Exchange, send_first_weights
+from paceline.train.reduce.hierarchy import Hierarchy, hosts_of, is_useful
 from paceline.world import World
 
 Sent = torch.futures.Future[torch.Tensor]
@@ -26,14 +27,19 @@ class Sender:
     """What is done with a bucket that is ready."""
 
     hook: Callable[[Any, Any], Sent]
-    bytes_per_value: int
+    number_type: torch.dtype | None = None
+    """On the wire, where it is not that of the gradients."""
+
+    @property
+    def bytes_per_value(self) -> int:
+        return self.number_type.itemsize if self.number_type else _FP32_BYTES
 
 
 SENDERS: Mapping[str, Sender] = {
-    "plain": Sender(default_hooks.allreduce_hook, _FP32_BYTES),
-    "fp16": Sender(default_hooks.fp16_compress_hook, 2),
+    "plain": Sender(default_hooks.allreduce_hook),
+    "fp16": Sender(default_hooks.fp16_compress_hook, torch.float16),
     # DDP refuses this hook under Gloo by its name; called from ours it works there.
-    "bf16": Sender(default_hooks.bf16_compress_hook, 2),
+    "bf16": Sender(default_hooks.bf16_compress_hook, torch.bfloat16),
 }
 
 
@@ -45,12 +51,29 @@ class GradientExchange(Exchange):
     ) -> None:
         super().__init__(network, world)
         self.sender = sender
-        self._model = world.wrap(network, **bucket_options(settings))
+        self.hierarchy = None
+        if settings.hierarchical and is_useful(hosts_of(world.gather_values(world.host))):
+            self.hierarchy = Hierarchy(world, sender.number_type)
+        # Weights are sent when a run begins or goes on, and that is enough.
+        self._model = world.wrap(network, init_sync=False, **bucket_options(settings))
         self._model.register_comm_hook(self, _send_bucket)
+
+    def send(self, bucket: Any) -> Sent:
+        values = bucket.buffer()
+        num_bytes = values.numel() * self.sender.bytes_per_value
+        if self.hierarchy is None:
+            self.watch.bucket_is_ready(num_bytes)
+            return self.sender.hook(dist.group.WORLD, bucket)
+        # Counted as the ring through all processes that would send as much between hosts.
+        self.watch.bucket_is_ready(int(num_bytes * self.hierarchy.ring_share()))
+        return self.hierarchy.average(values)
 
     @property
     def model(self) -> nn.Module:
         return self._model
+
+    def begin(self) -> None:
+        send_first_weights(self.network, self.world)
 
     def micro_batch(self, is_last: bool) -> AbstractContextManager[Any]:
         kept_at_home: AbstractContextManager[Any] = self._model.no_sync()
@@ -76,7 +99,4 @@ def _send_bucket(
     exchange: GradientExchange,
     bucket: dist.GradBucket,  # type: ignore[name-defined]  # DDP insists on this very annotation
 ) -> Sent:
-    exchange.watch.bucket_is_ready(bucket.buffer().numel() * exchange.sender.bytes_per_value)
-    everyone = dist.group.WORLD
-    assert everyone is not None  # noqa: S101  (DDP exists only in a group)
-    return exchange.sender.hook(everyone, bucket)
+    return exchange.send(bucket)

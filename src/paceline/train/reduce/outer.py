@@ -87,7 +87,7 @@ class OuterExchange(Exchange):
         self.plan = plan
         self._agreed = copy.deepcopy(network).requires_grad_(requires_grad=False)
         self._parts = cut(network, self._agreed, plan.parts)
-        self._group = dist.new_group()
+        self._group = world.new_group()
         self._in_flight: InFlight | None = None
 
     @property
@@ -97,6 +97,9 @@ class OuterExchange(Exchange):
     def begin(self) -> None:
         send_first_weights(self.network, self.world)
         self.adopt()
+
+    def close(self) -> None:
+        dist.destroy_process_group(self._group)
 
     def adopt(self) -> None:
         self._agreed.load_state_dict(self.network.state_dict())

@@ -29,7 +29,10 @@ class Bucket:
 
     def __init__(self, weights: Sequence[nn.Parameter]) -> None:
         self.weights = list(weights)
-        self.sums = torch.empty(sum(w.numel() for w in weights), dtype=weights[0].dtype)
+        first = weights[0]
+        self.sums = torch.empty(
+            sum(w.numel() for w in weights), dtype=first.dtype, device=first.device
+        )
         sizes = [weight.numel() for weight in weights]
         parts = torch.split(self.sums, sizes)
         self._views = [_laid_out_like(w, part) for w, part in zip(weights, parts, strict=True)]
@@ -49,9 +52,11 @@ class Bucket:
     def fill(self, world_size: int) -> None:
         """Take the gradients away from the weights; one that backward did not give is zero."""
         for weight, view in zip(self.weights, self._views, strict=True):
-            view.zero_() if weight.grad is None else view.copy_(weight.grad)
+            if weight.grad is None:
+                view.zero_()
+            else:
+                torch.div(weight.grad, world_size, out=view)
             weight.grad = None
-        self.sums.div_(world_size)
 
     def give_back(self) -> None:
         for weight, view in zip(self.weights, self._views, strict=True):
@@ -71,7 +76,7 @@ class OverlapExchange(Exchange):
     def __init__(self, network: nn.Module, world: World, bucket_bytes: int) -> None:
         super().__init__(network, world)
         self._bucket_bytes = bucket_bytes
-        self._group = dist.new_group()
+        self._group = world.new_group()
         self._weights = [p for p in network.parameters() if p.requires_grad]
         self._buckets: list[Bucket] = []
         """In the order in which backward completes them."""
@@ -93,6 +98,9 @@ class OverlapExchange(Exchange):
 
     def begin(self) -> None:
         send_first_weights(self.network, self.world)
+
+    def close(self) -> None:
+        dist.destroy_process_group(self._group)
 
     def attach(self, updating: Updating) -> None:
         self._updating = updating
@@ -167,7 +175,7 @@ class OverlapExchange(Exchange):
         """The optimizer is set for this step; its updates follow where weights are used next.
         Returns the norm of the gradients of the step before, if that was wanted."""
         norm, self._norm = self._norm, None
-        self._squares = torch.zeros(()) if wants_norm else None
+        self._squares = torch.zeros((), device=self.world.device) if wants_norm else None
         self._is_updating = True
         return norm
 

@@ -32,7 +32,7 @@ class OwnStates:
             if writer == world.rank and rank != world.rank
         ]
         # Of its own: a thread sends, while the loop exchanges other things.
-        self._group = dist.new_group(backend="gloo")
+        self._group = world.new_group(backend="gloo")
 
     def give(self, own: Tensors) -> None:
         data = torch.frombuffer(bytearray(to_bytes(own)), dtype=torch.uint8)
