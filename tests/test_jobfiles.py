@@ -140,6 +140,7 @@ def test_machines_that_have_no_data_are_told_of(capsys: pytest.CaptureFixture[st
     [
         ("g4dn.2xlarge", Machine("g4dn.2xlarge")),
         ("A100:8", Machine(None, "A100", 8)),
+        ("A10G", Machine(None, "A10G", 1)),
         ("n1-standard-8+NVIDIA_TESLA_T4:2", Machine("n1-standard-8", "NVIDIA_TESLA_T4", 2)),
     ],
 )

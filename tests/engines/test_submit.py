@@ -19,7 +19,7 @@ import yaml
 from paceline.errors import UserError
 from paceline.jobfiles.request import Machine, Request
 from paceline.jobfiles.submit import Engine, engine_of, refuse_taken_name
-from tests.engines.job_files import KUBERNETES, VERTEX, launch
+from tests.engines.job_files import KUBERNETES, OLD_CONFIG, VERTEX, launch
 
 pytestmark = pytest.mark.engines
 
@@ -202,15 +202,10 @@ class Vertex(Api):
         self.answer(200, {"name": place, "state": "JOB_STATE_PENDING"})
 
 
-@pytest.mark.parametrize("words", VERTEX)
-def test_gcloud_sends_vertex_what_the_file_says_and_nothing_else(
-    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def vertex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     if shutil.which("gcloud") is None:
         pytest.skip("gcloud is not installed")
-    path = tmp_path / "job.yaml"
-    path.write_text(launch("vertex", *words), encoding="utf-8")
-    found = engine("vertex", region="us-central1")
     with serving(Vertex) as server:
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "gcloud"))
@@ -218,10 +213,28 @@ def test_gcloud_sends_vertex_what_the_file_says_and_nothing_else(
         monkeypatch.setenv("CLOUDSDK_AUTH_ACCESS_TOKEN", "nobodys")
         where = f"{server.address}/"
         monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM", where)
-        command = [word.replace("FILE", str(path)) for word in found.command]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        yield server
+
+
+def old_config(folder: Path) -> tuple[str, ...]:
+    path = folder / "config.yaml"
+    path.write_text(OLD_CONFIG, encoding="utf-8")
+    return ("import", str(path), "--image", "europe-docker.pkg.dev/vertex-ai/t:1")
+
+
+@pytest.mark.parametrize("number", range(len(VERTEX) + 1))
+def test_gcloud_sends_vertex_what_the_file_says_and_nothing_else(
+    number: int, tmp_path: Path, vertex: Server
+) -> None:
+    """Of jobs, and of an old configuration of AI Platform."""
+    jobs = [("vertex", *words) for words in VERTEX] + [old_config(tmp_path)]
+    path = tmp_path / "job.yaml"
+    path.write_text(launch(*jobs[number]), encoding="utf-8")
+    found = engine("vertex", region="us-central1")
+    command = [word.replace("FILE", str(path)) for word in found.command]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    ((place, body),) = server.created.items()
+    ((place, body),) = vertex.created.items()
     assert place == "/v1/projects/some-project/locations/us-central1/customJobs"
     spec = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert body == {"displayName": "train", "jobSpec": spec}

@@ -98,8 +98,12 @@ class Request:
 _ACCELERATORS = re.compile(r"(?P<kind>[A-Za-z][A-Za-z0-9_-]*):(?P<count>[1-9][0-9]?)")
 
 
+_ACCELERATOR = re.compile(r"[A-Z]{1,3}[0-9]{1,4}[A-Z]?")
+"""No cloud calls a machine so: T4, A10G, H100, MI300X."""
+
+
 def read_machine(text: str | None) -> Machine:
-    """'g4dn.2xlarge', 'A100:8', or both: 'n1-standard-8+NVIDIA_TESLA_T4:2'."""
+    """'g4dn.2xlarge', 'A100:8', 'T4', or both: 'n1-standard-8+NVIDIA_TESLA_T4:2'."""
     if text is None:
         return Machine()
     kind, _, more = text.partition("+")
@@ -110,6 +114,8 @@ def read_machine(text: str | None) -> Machine:
             "a type of the cloud (g4dn.2xlarge), accelerators (A100:8), or both with a plus "
             "(n1-standard-8+NVIDIA_TESLA_T4:2)",
         )
+    if found is None and _ACCELERATOR.fullmatch(text):
+        return Machine(None, text, 1)
     if found is None:
         return Machine(kind)
     return Machine(kind if more else None, found["kind"], int(found["count"]))

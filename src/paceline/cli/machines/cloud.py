@@ -52,10 +52,11 @@ def check_cloud(arguments: argparse.Namespace) -> int:
             "quotas and prices: console.cloud.google.com/iam-admin/quotas, gcloud compute "
             "regions describe REGION",
         )
+    clients = make_clients()
     wanted = Wanted(
         arguments.type, arguments.hosts, _region(arguments), arguments.spot, arguments.hours
     )
-    facts = learn(wanted, make_clients())
+    facts = learn(wanted, clients)
     say(f"asked AWS for account {facts.account}, region {wanted.region}; nothing was changed")
     rows = judge(wanted, facts)
     print(printable(render(rows)))
@@ -112,8 +113,8 @@ def show_group(arguments: argparse.Namespace) -> int:
     from paceline.cloud.verdicts import can_be_had, render
     from paceline.terminal import printable
 
-    region, source = _region(arguments), check_source(arguments.source)
-    clients = make_clients()
+    source, clients = check_source(arguments.source), make_clients()
+    region = _region(arguments)
     account = find_account(clients, region)
     group = find_group(clients, region, arguments.name)
     if group is None:
