@@ -117,6 +117,8 @@ class Chief:
                 self.attempt, here, self.pace, self._shards, lines, self.wire, ahead
             )
         self.attempt.begin(launched_at, facts, Coming(iter(ahead), num_each))
+        for text in self.pace.notes(self.attempt.recipe.optimizer.clip_norm is not None):
+            self.attempt.recorder.note("note", step=self.updates.version, text=text)
         self._is_open.set()
         guard = self.attempt.recipe.guard
         TrainerWatch(
