@@ -126,8 +126,8 @@ class Pace:
         most = self.most_staleness
         if most is not None and not self.is_sync and most < self.num_trainers - 1:
             found.append(
-                f"strategy.staleness={most} lets {most + 1} of {self.num_trainers} trainers compute "
-                f"at a time; {self.num_trainers - 1} would let all of them"
+                f"strategy.staleness={most} lets {most + 1} of {self.num_trainers} trainers "
+                f"compute at a time; {self.num_trainers - 1} would let all of them"
             )
         return found
 
