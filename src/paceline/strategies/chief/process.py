@@ -206,6 +206,10 @@ class Chief:
             refuse_stranger(self._identity, Identity(**who["identity"]))
         except UserError as error:
             channel.send({"refused": error.what, "fix": error.fix})
+            if self.attempt.recipe.strategy.survives_lost_workers:
+                self.attempt.warn(f"refused: {error.what}")
+            else:
+                self.coordinator.fail(error)
             return
         rank = int(who["rank"])
         seat = self.coordinator.join(self.roles.trainers.index(rank), rank, str(who["name"]))
