@@ -105,6 +105,14 @@ def test_the_limit_is_twice_the_number_of_others_unless_it_is_given() -> None:
     assert pace(4, mode="async").most_staleness is None
 
 
+def test_what_may_not_be_expected_is_said() -> None:
+    assert pace(4).notes(clips=True) == []
+    (clipping,) = pace(4, mode="async").notes(clips=True)
+    assert "the worker clips before it sends it" in clipping
+    (idle,) = pace(4, mode="bounded", staleness=1).notes(clips=False)
+    assert "lets 2 of 4 trainers compute at a time" in idle
+
+
 def test_only_modes_that_wait_for_nobody_fetch_weights_ahead() -> None:
     assert pace(2, mode="async").overlaps
     assert not pace(2, mode="async", overlap=False).overlaps

@@ -2,6 +2,7 @@
 
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -32,11 +33,11 @@ def test_in_step_over_hosts_a_lost_server_costs_a_round_and_no_bit(
     start: Start, lab: PracticeLab, pictures: Path
 ) -> None:
     """Placed for the user: every host trains and serves."""
-    settings = [SERVERS, "steps=24", "guard.hang_seconds=8"]
+    settings = [SERVERS, "steps=40", "guard.hang_seconds=8"]
     whole = start(2, *settings, practice="")
     assert whole.finish() == 0, whole.said
     assert "roles: node0: chief=1, server=1; node1: worker=1, server=1" in whole.said
-    ring = start(2, "steps=24", practice="")
+    ring = start(2, "steps=40", practice="")
     assert ring.finish() == 0, ring.said
     assert losses(whole.run) == pytest.approx(losses(ring.run), rel=1e-5)
 
@@ -51,6 +52,10 @@ def test_in_step_over_hosts_a_lost_server_costs_a_round_and_no_bit(
     server.kill()
     run.wait_for_steps(attempt=2)
     assert "server 1 (rank 3) on node1 was killed by SIGKILL" in run.said
+    chief = run.processes("node0", "paceline.train.worker")[0]
+    chief.kill()
+    run.wait_for_steps(attempt=3)
+    assert "chief (rank 0) on node0 was killed by SIGKILL" in run.said
     assert run.finish() == 0, run.said
     assert weights(run.run.path) == weights(whole.run.path)
 
@@ -85,6 +90,21 @@ def test_out_of_step_a_lost_host_costs_its_share_and_joins_when_it_is_back(
         assert not run.processes(name), "processes were left behind"
     leases = [int(first) for line in steps_of(run.run) for first in line["leases"]]
     assert len(leases) == len(set(leases)), "a sample was trained twice"
+
+
+def test_no_process_outlives_a_launcher_that_is_killed_and_the_chief_has_saved(
+    start: Start,
+) -> None:
+    settings = [SERVERS, "strategy.mode=async", "steps=100000", "checkpoint.every_steps=null"]
+    run = start(2, *settings)
+    run.wait_for_steps(attempt=1, more=6)
+    run.process.kill()
+    run.process.wait()
+    until = time.monotonic() + 60
+    while any(run.processes(name) for name in ("node0", "node1")):
+        assert time.monotonic() < until, "processes were left behind"
+        time.sleep(0.2)
+    assert list(run.run.checkpoints.glob("step-*"))
 
 
 def test_run_directories_of_their_own_all_get_every_checkpoint(

@@ -7,7 +7,6 @@ launcher, which asks the workers to save and stop; a second Ctrl-C ends everythi
 import signal
 import socket
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,7 +86,7 @@ def _run_agent(job: Job, order: WorkerOrder, starter: AgentStarter, stopper: "St
         if listener is not None:
             listener.close()  # it is the agent's now
         stopper.follow(agent)
-        watch = HangWatch(pulses, job.recipe.guard, stopper.say, order.replaceable)
+        watch = HangWatch(pulses, job.recipe.guard, stopper.say, order)
         while (code := agent.wait_for(_LOOK_SECONDS)) is None:
             watch.look(time.monotonic())
         stopper.end_stragglers()
@@ -113,10 +112,15 @@ class HangWatch:
     what hangs is given up by torch after `guard.group_seconds`."""
 
     def __init__(
-        self, pulses: Path, guard: GuardSettings, say: Say, replaceable: Sequence[int] = ()
+        self, pulses: Path, guard: GuardSettings, say: Say, order: WorkerOrder | None = None
     ) -> None:
+        """`order`: that of the workers."""
         self._pulses, self._guard, self._say = pulses, guard, say
-        self._replaceable = replaceable
+        self._replaceable = order.replaceable if order is not None else ()
+        given_up = f"given up after {format_seconds(guard.group_seconds)} (guard.group_seconds)"
+        self._advice = f"It is {given_up}; Ctrl-C ends it now"
+        if order is not None and order.roles:
+            self._advice = "Ctrl-C ends it"
         self._step, self._since, self._slowest_seconds = 0, 0.0, 0.0
         self._num_looks = 0
         self._said_at_step: int | None = None
@@ -137,11 +141,7 @@ class HangWatch:
             return
         self._said_at_step = self._step
         places = "\n".join(f"  {_place(state)}" for state in states)
-        self._say(
-            f"hang: {hang.text}; where every process is:\n{places}\n"
-            f"It is given up after {format_seconds(self._guard.group_seconds)} "
-            "(guard.group_seconds); Ctrl-C ends it now"
-        )
+        self._say(f"hang: {hang.text}; where every process is:\n{places}\n{self._advice}")
 
     def _note_steps(self, step: int, now: float) -> None:
         if step == self._step:

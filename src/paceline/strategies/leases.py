@@ -115,6 +115,22 @@ class Pace:
             return max(2 * (self.num_trainers - 1), 1) if told is None else told
         return 0 if self.is_sync else None
 
+    def notes(self, clips: bool) -> list[str]:
+        """What a user may not expect of these settings."""
+        found = []
+        if clips and not self.is_sync:
+            found.append(
+                "optimizer.clip_norm: out of step every update is one worker's gradient, which the "
+                "worker clips before it sends it"
+            )
+        most = self.most_staleness
+        if most is not None and not self.is_sync and most < self.num_trainers - 1:
+            found.append(
+                f"strategy.staleness={most} lets {most + 1} of {self.num_trainers} trainers "
+                f"compute at a time; {self.num_trainers - 1} would let all of them"
+            )
+        return found
+
     def may_begin(self, others: Sequence[int], weights: int, version: int) -> bool:
         """Whether a trainer may compute with weights of this version: all gradients that are on
         their way, `others`, and this one must find their update in time."""

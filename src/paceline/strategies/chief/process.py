@@ -117,6 +117,8 @@ class Chief:
                 self.attempt, here, self.pace, self._shards, lines, self.wire, ahead
             )
         self.attempt.begin(launched_at, facts, Coming(iter(ahead), num_each))
+        for text in self.pace.notes(self.attempt.recipe.optimizer.clip_norm is not None):
+            self.attempt.recorder.note("note", step=self.updates.version, text=text)
         self._is_open.set()
         guard = self.attempt.recipe.guard
         TrainerWatch(
@@ -204,6 +206,10 @@ class Chief:
             refuse_stranger(self._identity, Identity(**who["identity"]))
         except UserError as error:
             channel.send({"refused": error.what, "fix": error.fix})
+            if self.attempt.recipe.strategy.survives_lost_workers:
+                self.attempt.warn(f"refused: {error.what}")
+            else:
+                self.coordinator.fail(error)
             return
         rank = int(who["rank"])
         seat = self.coordinator.join(self.roles.trainers.index(rank), rank, str(who["name"]))
