@@ -8,10 +8,12 @@ interval. Remedies that a plan offers are tried, too. Needs root and a quiet mac
 
     python -m benchmarks.plan DIRECTORY [--models cnn,transformer,slow-input]
                               [--links 100Mbit,1Gbit] [--hosts 2,4]
+    python -m benchmarks.plan DIRECTORY --remedies
     python -m benchmarks.plan DIRECTORY --table --phases
 """
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -27,7 +29,8 @@ import yaml
 from paceline.lab import cluster, state
 from paceline.machine.cores import num_cores
 from paceline.pace.predict import Prediction
-from paceline.plan.plan import Question, plan_from
+from paceline.plan.basis import basis_of_path
+from paceline.plan.plan import Question, plan
 from paceline.report.own.run import read_run
 from paceline.report.remedies.job import typical_step
 from paceline.units import parse_link_speed
@@ -81,6 +84,16 @@ MODELS = {
         {"100Mbit": 12, "1Gbit": 16},
     ),
 }
+
+
+_REMEDIES = {
+    ("slow-input", "1Gbit", 1): ("workers",),
+    ("slow-input", "1Gbit", 2): ("workers",),
+    ("cnn", "100Mbit", 2): ("bf16", "batch", "overlap"),
+    ("cnn", "1Gbit", 4): ("bf16", "batch"),
+    ("transformer", "1Gbit", 2): ("bf16", "batch", "overlap", "local"),
+}
+"""Of which training: those that a report on it offers and that a setting does."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +187,54 @@ def train(lab: Lab, case: Case, steps: int) -> None:
     shutil.rmtree(run)
 
 
+def try_remedies(cases: list[Case]) -> None:
+    """Those that are worth trying of each training that was kept, on the lab's hosts."""
+    with lab_of_four() as lab:
+        for case in cases:
+            for remedy in _REMEDIES.get((case.model, case.link, case.hosts), ()):
+                lab.set_links(case.link)
+                words = ["try", str(case.kept), remedy, "--steps", "10", "--json"]
+                words += ["--hosts", str(lab.hosts_file(case.hosts))]
+                done = subprocess.run(
+                    [sys.executable, "-m", "paceline.cli", *words],
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                if done.returncode:
+                    raise SystemExit(f"{' '.join(words)}\n{done.stdout}{done.stderr}")
+                _tried_file(case, remedy).write_text(done.stdout, encoding="utf-8")
+                _tell(_tried_row(case, remedy))
+
+
+def _tried_file(case: Case, remedy: str) -> Path:
+    return case.directory / f"{case.name}-{remedy}.json"
+
+
+def _tried_row(case: Case, remedy: str) -> str:
+    told = json.loads(_tried_file(case, remedy).read_text(encoding="utf-8"))
+    predicted, measured = told["predicted"], told["measured"]
+    return (
+        f"| {case.model} | {case.link} | {case.hosts} | {remedy} | {measured:.2f} | "
+        f"{predicted['middle']:.2f} ({predicted['low']:.2f} to {predicted['high']:.2f}) | "
+        f"{100 * (predicted['middle'] - measured):+.0f} |"
+    )
+
+
+def tried_table(cases: list[Case]) -> str:
+    head = [
+        "| training | links | hosts | remedy | measured | predicted (90 %) | points |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    known = [
+        _tried_row(case, remedy)
+        for case in cases
+        for remedy in _REMEDIES.get((case.model, case.link, case.hosts), ())
+        if _tried_file(case, remedy).is_file()
+    ]
+    return "\n".join([*head, *known])
+
+
 def measure(cases: list[Case]) -> None:
     with lab_of_four() as lab:
         for case in cases:
@@ -217,7 +278,7 @@ def judged(case: Case) -> Judged:
     times = read_run(case.kept).step_times
     assert times is not None
     asked = Question((case.hosts,), bits_per_second=parse_link_speed(case.link))
-    (predicted,) = plan_from(case.alone, asked).predictions
+    (predicted,) = plan(basis_of_path(case.alone, None, None), asked).predictions
     return Judged(case, times.median_seconds, predicted)
 
 
@@ -252,6 +313,9 @@ def main() -> None:
     parser.add_argument("--links", default="100Mbit,1Gbit")
     parser.add_argument("--hosts", default="2,4")
     parser.add_argument("--table", action="store_true", help="of runs that are kept, run none")
+    parser.add_argument(
+        "--remedies", action="store_true", help="try remedies of runs that are kept"
+    )
     parser.add_argument("--phases", action="store_true", help="what was predicted by phase")
     arguments = parser.parse_args()
     cases = [
@@ -260,11 +324,15 @@ def main() -> None:
         for link in arguments.links.split(",")
         for hosts in arguments.hosts.split(",")
     ]
-    if not arguments.table:
+    if arguments.remedies:
+        alone = [replace(case, hosts=1) for case in cases]
+        try_remedies([*dict.fromkeys(alone), *cases])
+    elif not arguments.table:
         arguments.directory.mkdir(parents=True, exist_ok=True)
         measure(cases)
     found = [judged(case) for case in cases if case.kept.is_dir()]
     print(table(found))
+    print(tried_table([*dict.fromkeys(replace(case, hosts=1) for case in cases), *cases]))
     if arguments.phases:
         print("\n".join(f"{one.row}\n{phases(one)}" for one in found))
 

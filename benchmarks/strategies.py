@@ -5,32 +5,40 @@
     python -m benchmarks.strategies --table DIR           # the table of what was measured before
 
 The same recipe and the same number of samples everywhere, with 2 and 4 workers, with and without
-one that is slow. The network is wide and shallow (benchmarks/wide_pictures.py), and what a faster
-device would compute is waited for, 0.1 s a step of 32 pictures and of a slow worker three times as
-much: so four workers and their servers fit on two cores, and what is compared is waiting, which is
-what strategies differ in. Every run is one directory, so a measurement can be cut short and gone on
-with; `paceline report A B` explains any two of them.
+one that is slow, or one that is killed now and then. The network is wide and shallow
+(benchmarks/wide_pictures.py), and what a faster device would compute is waited for, 0.1 s a step of
+32 pictures and of a slow worker three times as much: so four workers and their servers fit on two
+cores, and what is compared is waiting, which is what strategies differ in. Every run is kept, so
+that a measurement can be cut short and gone on with; `paceline report A B` explains any two.
 """
 
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from benchmarks.wide_pictures import write_pictures
+from paceline.record.events import read_events
+from paceline.record.schema import RunDirectory
 from paceline.report.facts.facts import Facts
-from paceline.report.facts.learning import series
 from paceline.report.own.run import read_run
-from paceline.report.worth import seconds_to
 
 _REPOSITORY = Path(__file__).parents[1]
-_STEPS = 120
+_STEPS = 80
+_BATCH = 32
 _COMPUTE_SECONDS = 0.1
 _SLOW_TIMES = 3
+_LEAVES_AT = (0.3, 0.6)
+_RESULT = "figures.json"
 _STRATEGIES = {
     "all-reduce": [],
     "sync": ["strategy=parameter-server"],
@@ -47,7 +55,7 @@ batch: {{global: 32, micro: 8}}
 optimizer: {{kind: sgd, momentum: 0.9}}
 schedule: {{policy: fixed, rate: 0.01}}
 evaluate: {{every_steps: 10, batch: 200, train_samples: 0}}
-checkpoint: {{every_steps: null}}
+checkpoint: {{every_steps: 20}}
 log: {{every_steps: 5, probe_seconds: 1.0}}
 """
 
@@ -58,139 +66,160 @@ class Case:
     num_workers: int
     link: str
     """'free' or a speed."""
-    is_slow: bool
+    trouble: str
+    """none, slow (one worker, all the time) or leaves (one worker is killed, twice)."""
 
     @property
     def name(self) -> str:
-        slow = "-slow" if self.is_slow else ""
-        return f"{self.strategy}-{self.num_workers}-{self.link}{slow}"
+        return f"{self.strategy}-{self.num_workers}-{self.link}-{self.trouble}"
+
+    @property
+    def has_servers(self) -> bool:
+        return self.strategy != "all-reduce"
 
     @property
     def practice(self) -> str:
-        """All computing takes as long as a step of four micro-batches should; a worker that shares
-        a step has its share of it."""
+        """All computing takes as long as a step should; who shares a step has a share of that."""
         in_step = self.strategy in ("all-reduce", "sync", "backup")
         sharing = self.num_workers - (self.strategy == "backup") if in_step else 1
         seconds = _COMPUTE_SECONDS / sharing
-        rank = 2 if self.link != "free" and self.strategy != "all-reduce" else 1  # node0 has two
-        slow = f",compute@{rank}={(_SLOW_TIMES - 1) * seconds:.4f}" if self.is_slow else ""
-        return f"compute={seconds:.4f}{slow}"
+        rank = 2 if self.link != "free" and self.has_servers else 1  # node0 has two processes then
+        slow = f",compute@{rank}={(_SLOW_TIMES - 1) * seconds:.4f}"
+        return f"compute={seconds:.4f}{slow if self.trouble == 'slow' else ''}"
 
-    def words(self, run: Path, recipe: Path) -> list[str]:
-        return ["train", str(recipe), *_STRATEGIES[self.strategy], "--run", str(run)]
+    def words(self, run: Path, recipe: Path, hosts: Path | None) -> list[str]:
+        words = ["train", str(recipe), *_STRATEGIES[self.strategy], "--run", str(run)]
+        others = range(1, self.num_workers)
+        if hosts is not None:
+            words += ["--hosts", str(hosts)]
+            workers = ",".join(f"worker@node{n}" for n in others)
+            roles = f"chief@node0,{workers},server@node0"
+        else:
+            roles = f"chief=1,worker={len(others)},server=1"
+        if self.has_servers:
+            return [*words, "--roles", roles]
+        return words if hosts is not None else [*words, "--procs", str(self.num_workers)]
 
 
 def cases(links: list[str], workers: list[int]) -> Iterator[Case]:
     for link in links:
         for num_workers in workers:
-            for is_slow in (False, True):
+            troubles = ["none", "slow"]
+            if link != "free" and num_workers > 2:
+                troubles.append("leaves")
+            for trouble in troubles:
                 for strategy in _STRATEGIES:
                     if strategy != "backup" or num_workers > 2:
-                        yield Case(strategy, num_workers, link, is_slow)
+                        yield Case(strategy, num_workers, link, trouble)
 
 
 def run_case(case: Case, folder: Path, hosts: Path | None) -> None:
-    run, recipe = folder / case.name, folder / "recipe.yaml"
-    words = case.words(run, recipe)
-    if hosts is not None:
-        words += ["--hosts", str(hosts)]
-        if case.strategy != "all-reduce":
-            others = ",".join(f"worker@node{n}" for n in range(1, case.num_workers))
-            words += ["--roles", f"chief@node0,{others},server@node0"]
-    elif case.strategy == "all-reduce":
-        words += ["--procs", str(case.num_workers)]
-    else:
-        words += ["--roles", f"chief=1,worker={case.num_workers - 1},server=1"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "paceline.cli", *words],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PACELINE_PRACTICE": case.practice},
-        cwd=_REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if ended.returncode:
-        raise SystemExit(f"{case.name} failed\n{ended.stderr}")
+    run = folder / case.name
+    words = case.words(run, folder / "recipe.yaml", hosts)
+    with (folder / f"{case.name}.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "paceline.cli", *words],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PACELINE_PRACTICE": case.practice},
+            cwd=_REPOSITORY,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        if case.trouble == "leaves":
+            for share in _LEAVES_AT:
+                _kill_worker_when(process, run, share)
+        code = process.wait()
+    if code:
+        raise SystemExit(f"{case.name} failed, see {folder / case.name}.log")
+
+
+def _kill_worker_when(process: subprocess.Popen[bytes], run: Path, share: float) -> None:
+    """The worker of the second host, when this share of the steps is done."""
+    events = RunDirectory(run).rank_events(0)
+    while process.poll() is None:
+        told = [e for e in read_events(events) if e["kind"] in ("begin", "steps")]
+        wanted = next((e["steps_wanted"] for e in told if "steps_wanted" in e), 0)
+        if wanted and told[-1]["step"] >= share * wanted:
+            break
+        time.sleep(0.1)
+    for worker in psutil.process_iter():
+        try:
+            line = " ".join(worker.cmdline())
+        except psutil.Error:
+            continue
+        if "paceline.train.worker" in line and f"{run} node1 " in f"{line} ":
+            worker.kill()
+            return
 
 
 def measure(folder: Path, links: list[str], workers: list[int], steps: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "data"
     if not data.exists():
-        write_pictures(data, num_train=2000, num_validation=500)
-    (folder / "recipe.yaml").write_text(
-        _RECIPE.format(data=data.absolute(), steps=steps), encoding="utf-8"
-    )
+        write_pictures(data, num_train=2000, num_validation=1000)
+    text = _RECIPE.format(data=data.absolute(), steps=steps)
+    (folder / "recipe.yaml").write_text(text, encoding="utf-8")
     for case in cases(links, workers):
-        if (folder / case.name / "report.json").exists():
+        if (folder / case.name / _RESULT).exists():
             continue
         print(case.name, flush=True)
-        with _lab(folder, case) as hosts:
+        shutil.rmtree(folder / case.name, ignore_errors=True)
+        with _hosts_of(case) as hosts:
             run_case(case, folder, hosts)
-        facts = read_run(folder / case.name)
-        (folder / case.name / "report.json").write_text(json.dumps(figures(facts)))
+        found = figures(read_run(folder / case.name))
+        (folder / case.name / _RESULT).write_text(json.dumps(found), encoding="utf-8")
 
 
-class _lab:  # noqa: N801  (a context, not a thing)
-    """The hosts file of a lab for this case, or nothing where links are free."""
+@contextmanager
+def _hosts_of(case: Case) -> Iterator[Path | None]:
+    """The hosts file of a lab for this case; nothing where links are free."""
+    if case.link == "free":
+        yield None
+        return
+    from paceline.lab import cluster
 
-    def __init__(self, folder: Path, case: Case) -> None:
-        self._directory = Path(f"/tmp/paceline-strategies-{os.getpid()}")  # noqa: S108
-        self._case, self._folder = case, folder
-
-    def __enter__(self) -> Path | None:
-        if self._case.link == "free":
-            return None
-        from paceline.lab import cluster
-
-        return cluster.up(
-            self._case.num_workers, self._case.link, self._directory, lambda _text: None
-        )
-
-    def __exit__(self, *_error: object) -> None:
-        if self._case.link != "free":
-            from paceline.lab import cluster
-
-            cluster.down(self._directory, lambda _text: None, keeps_runs=False)
+    directory = Path(f"/tmp/paceline-strategies-{os.getpid()}")  # noqa: S108
+    try:
+        yield cluster.up(case.num_workers, case.link, directory, lambda _text: None)
+    finally:
+        cluster.down(directory, lambda _text: None, keeps_runs=False)
 
 
 def figures(facts: Facts) -> dict[str, object]:
-    """What the table needs; seconds count from the first step."""
-    curve = series(facts.learning.scores, "top1")
-    seconds = seconds_to(facts, curve.steps) - facts.phases.get("start-up", 0.0)
+    """What the table needs; by the clock on the wall, from the first step on, with all that was
+    lost and done again."""
+    events = read_events(RunDirectory(facts.run).rank_events(0))
+    began = next(event["time"] for event in events if event["kind"] == "begin")
+    steps = [event for event in events if event["kind"] == "steps"]
+    scores = {e["step"]: e for e in events if e["kind"] == "score"}
     sent = [use.sent_bytes_per_step for use in facts.world.hosts]
-    total = float(facts.rows["seconds"].sum()) if facts.rows is not None else 0.0
+    roles = facts.roles
     return {
-        "samples_per_second": facts.num_units / total if total else 0.0,
-        "sent_bytes_per_sample": sum(sent) / 32 if sent else None,
+        "samples_per_second": _BATCH * steps[-1]["step"] / (steps[-1]["time"] - began),
+        "sent_bytes_per_sample": sum(sent) / _BATCH if sent else None,
         "verdict": facts.verdict.word,
-        "seconds": seconds.tolist(),
-        "scores": curve.values.tolist(),
-        "mean_staleness": facts.roles.mean_staleness if facts.roles else 0.0,
-        "dropped": facts.roles.num_dropped if facts.roles else 0,
+        "seconds": [event["time"] - began for event in scores.values()],
+        "scores": [event["scores"]["top1"] for event in scores.values()],
+        "mean_staleness": roles.mean_staleness if roles else 0.0,
+        "dropped": roles.num_dropped if roles else 0,
     }
 
 
 def table(folder: Path) -> None:
     print(
-        "| workers | link | slow worker | strategy | images/s | bytes/image | staleness "
+        "| workers | link | trouble | strategy | images/s | bytes/image | staleness "
         "| top-1 after all samples | top-1 after equal time | verdict |"
     )
     print("|---|---|---|---|---:|---:|---:|---:|---:|---|")
-    for link in ("free", "1Gbit"):
-        for num_workers in (2, 4):
-            for is_slow in (False, True):
-                group = [c for c in cases([link], [num_workers]) if c.is_slow == is_slow]
-                for line in _group(folder, group):
-                    print(line)
+    known = [c for c in cases(["free", "1Gbit"], [2, 4]) if (folder / c.name / _RESULT).exists()]
+    for key in dict.fromkeys((c.num_workers, c.link, c.trouble) for c in known):
+        group = [c for c in known if (c.num_workers, c.link, c.trouble) == key]
+        for line in _lines(folder, group):
+            print(line)
 
 
-def _group(folder: Path, group: list[Case]) -> Iterator[str]:
+def _lines(folder: Path, group: list[Case]) -> Iterator[str]:
     """Equal time is that of whoever of the group was done first."""
-    paths = {case: folder / case.name / "report.json" for case in group}
-    told = {case: json.loads(path.read_text()) for case, path in paths.items() if path.exists()}
-    if not told:
-        return
+    told = {case: json.loads((folder / case.name / _RESULT).read_text()) for case in group}
     first_done = min(found["seconds"][-1] for found in told.values())
     for case, found in told.items():
         by_then = [
@@ -200,7 +229,7 @@ def _group(folder: Path, group: list[Case]) -> Iterator[str]:
         ]
         sent = found["sent_bytes_per_sample"]
         yield (
-            f"| {case.num_workers} | {case.link} | {'yes' if case.is_slow else 'no'} "
+            f"| {case.num_workers} | {case.link} | {case.trouble} "
             f"| {case.strategy} | {found['samples_per_second']:,.0f} "
             f"| {f'{sent / 1e6:.2f} MB' if sent else '-'} | {found['mean_staleness']:.1f} "
             f"| {100 * found['scores'][-1]:.1f} % "

@@ -67,6 +67,6 @@ def write_pictures(folder: Path, num_train: int, num_validation: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for split, num in (("train", num_train), ("validation", num_validation)):
         labels = rng.integers(0, 10, num)
-        noise = rng.normal(size=(num, 3, 32, 32)) * 6.0
+        noise = rng.normal(size=(num, 3, 32, 32)) * 14.0
         images = np.clip(127.5 + 20 * (patterns[labels] + noise), 0, 255).astype(np.uint8)
         np.savez(folder / f"{split}.npz", images=images, labels=labels)

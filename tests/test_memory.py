@@ -20,10 +20,10 @@ from paceline.tasks.memory import (
     Memory,
     Saved,
     estimate_memory,
-    heaviest_micro_batch,
-    saved_in_forward,
+    saved_by,
 )
 from paceline.tasks.network import build_network
+from paceline.tasks.passes import heaviest_micro_batch
 from paceline.tasks.samples import SampleTask
 from paceline.train.precision import multiplying_in
 from tests.conftest import CommandLine
@@ -47,7 +47,8 @@ def kept_on_the_processor(loaded: Recipe, precision: str = "fp32") -> Saved:
     assert isinstance(task, SampleTask)
     batch = task.micro_batch(heaviest_micro_batch(task))
     with turned_off(), multiplying_in(Arithmetic(precision), CPU):
-        return saved_in_forward(task, build_network(task), batch)
+        network = build_network(task)
+        return saved_by(lambda: task.loss(network, batch), network)
 
 
 @pytest.fixture(scope="module")

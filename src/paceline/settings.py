@@ -192,6 +192,9 @@ class CheckpointSettings(Section):
     every_steps: int | None = setting(1000, "save this often; null does not go by steps", gt=0)
     every_minutes: float | None = setting(None, "save this often; null does not go by time", gt=0)
     keep_last: int = setting(3, "how many of the newest are kept (the best is kept besides)", ge=1)
+    at_end: bool = setting(
+        True, "save after the last step and when asked to stop; false is for trials of speed"
+    )
 
 
 class LogSettings(Section):

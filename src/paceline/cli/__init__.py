@@ -11,7 +11,7 @@ import sys
 
 from paceline import __version__
 from paceline.arguments import Parser
-from paceline.cli import data, jobs, live, new, plan, read, run, train
+from paceline.cli import data, jobs, live, new, plan, read, run, train, trying
 from paceline.cli.machines import cloud, hosts, launch
 from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.task_finder import find_task, task_names
@@ -37,6 +37,7 @@ def build_parser() -> Parser:
         find_task(name).add_verbs(verbs)
     read.add_readers(verbs)
     plan.add_plan(verbs)
+    trying.add_try(verbs)
     live.add_live(verbs)
     hosts.add_hosts(verbs)
     hosts.add_lab(verbs)

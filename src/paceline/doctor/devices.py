@@ -28,6 +28,13 @@ def judge_kernels(found: Mapping[str, Facts]) -> list[Row]:
     return rows
 
 
+def smallest_device(found: Mapping[str, Facts]) -> float | None:
+    """Bytes of it, among all that torch found."""
+    tried = [facts.get("torch_import") or {} for facts in found.values()]
+    sizes = [float(device["memory_bytes"]) for each in tried for device in each.get("devices", [])]
+    return min(sizes, default=None)
+
+
 def judge_driver(found: Mapping[str, Facts]) -> list[Row]:
     """A card on the bus that no driver answers for: torch would train on the processor."""
     return [

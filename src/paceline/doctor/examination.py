@@ -59,6 +59,12 @@ class Diagnosis:
     sentence: str
     interfaces: dict[str, str]
     """For each host, the one its routes to the others take."""
+    bits_per_second: float | None = None
+    """Of payload, over the slowest way between two hosts; None where it was not measured."""
+    round_trip_seconds: float | None = None
+    """Of a message there and back, on the slowest way."""
+    device_bytes: float | None = None
+    """Of the smallest device of all hosts; None where they have none, or nobody looked."""
 
     @property
     def problems(self) -> tuple[Row, ...]:
@@ -319,7 +325,14 @@ class Examination:
             purpose.recipe.reduce if purpose.recipe else None,
         )
         interfaces = {**self._own_interfaces(), **doctor_network.choose_interfaces(ways)}
-        return Diagnosis(tuple(doctor_rows.merged(rows)), text, interfaces)
+        return Diagnosis(
+            tuple(doctor_rows.merged(rows)),
+            text,
+            interfaces,
+            bits_per_second=doctor_network.slowest_way(found.speeds),
+            round_trip_seconds=doctor_network.longest_trip(found.reached),
+            device_bytes=doctor_devices.smallest_device(found.facts),
+        )
 
     def _rows_of_hosts(self) -> list[Row]:
         found = self._found

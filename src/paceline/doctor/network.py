@@ -207,6 +207,16 @@ def all_reduce_seconds(num_hosts: int, num_bytes: float, bits_per_second: float)
     return 2 * (num_hosts - 1) / num_hosts * num_bytes * 8 / bits_per_second
 
 
+def slowest_way(speeds: Mapping[Pair, Facts]) -> float | None:
+    """Bits of payload a second."""
+    return min((a["bits_per_second"] for a in speeds.values() if "error" not in a), default=None)
+
+
+def longest_trip(reached: Mapping[Pair, Facts]) -> float | None:
+    known = [a["round_trip_seconds"] for a in reached.values() if "error" not in a]
+    return max(known, default=None)
+
+
 def sentence(
     num_hosts: int,
     gradient_bytes: float | None,
@@ -214,10 +224,9 @@ def sentence(
     reduce: ReduceSettings | None = None,
 ) -> str:
     """What the network means for the recipe, and when one host alone would be faster."""
-    measured = [a["bits_per_second"] for a in speeds.values() if "error" not in a]
-    if num_hosts < 2 or not measured:
+    slowest = slowest_way(speeds)
+    if num_hosts < 2 or slowest is None:
         return ""
-    slowest = min(measured)
     start = f"{num_hosts} hosts at {gbit(slowest)}"
     if gradient_bytes is None:
         return f"{start}: name a recipe to see what that means for each step"

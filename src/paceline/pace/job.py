@@ -1,7 +1,7 @@
 """What the model knows of a training job: few physical figures, each with its source. Pure data."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 MEASURED: Final = 0.02
 """Relative uncertainty of what a run of this very job told: two runs differ by as much."""
@@ -38,7 +38,7 @@ INSIDE_BYTES_PER_SECOND: Final = 10e9
 """Between the devices of a host, where nothing better is known: PCI Express 3."""
 
 GLOO_COPYING: Final = Figure(1.2e-9, 0.4, "measured with Gloo; see docs/model.md")
-NCCL_COPYING: Final = Figure(0.02e-9, 0.5, "the memory of a device, far faster than any wire")
+NCCL_COPYING: Final = Figure(2e-12, 0.5, "the memory of a device, far faster than any wire")
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,9 @@ class Part:
     num_bytes: float
     ready: float
     """Share of a pass (forward and backward) after which they can be sent."""
+
+
+Lasts = Literal["backward", "next forward", "steps"]
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,9 @@ class Exchange:
     """Of the gradients' bytes: what is compressed is less."""
     every_steps: float = 1.0
     """Gradients, or weights, are exchanged once in so many steps."""
+    lasts: Lasts = "backward"
+    """Until when sending may go on beside other work: to the end of backward, through the update
+    and the next forward pass (where weights are waited for as they are needed), or for steps."""
     coding: Figure = Figure(0.0, 0.0, "nothing is compressed")
     """Seconds of a process for each byte of gradients: to compress it and back."""
 
@@ -85,6 +91,9 @@ class Schedule:
     save_seconds: float = 0.0
     """That the loop stands still for one save."""
     save_every: int | None = None
+
+
+AS_IT_IS: Final = Figure(1.0, 0.0, "as it is")
 
 
 @dataclass(frozen=True)
@@ -109,13 +118,22 @@ class Job:
     """What was waited for others in a measured run, as a multiple of what the formulas say."""
     input_rate: Figure | None = None
     """Units a second that the loader of one process gives; None where it was never waited for."""
+    fixed: Figure = Figure(0.0, 0.0, "passes are as large as they were measured")
+    """Share of a measured pass that stays when a process gets fewer units: launches of kernels."""
+    input_times: Figure = AS_IT_IS
+    """A remedy: by which factor the loader is faster than it was."""
+    compute_times: Figure = AS_IT_IS
+    """A remedy: by which factor forward and backward are faster than they were."""
     input_wait: float = 0.0
-    """Seconds of a step that are waited for a batch though the loader is fast enough."""
+    """Seconds of a measured step that were waited for batches though the loader is fast enough:
+    they are made, or fetched, between passes."""
     micro_batches: int | None = None
     """In a step, so that no more processes can share it."""
     num_parameters: int | None = None
     checkpoint_bytes: float | None = None
     flops_per_unit: float | None = None
+    precision: str = ""
+    """Of forward and backward, where that is known."""
     schedule: Schedule | None = None
     samples_growth: float = 1.0
     """How many times as many samples the same quality needs when the batch of a step doubles."""

@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from paceline.pace.exchange import Numbers, Size, Wire, exchanged
+from paceline.pace.exchange import BACKWARD_SHARE, Numbers, Size, Wire, exchanged
 from paceline.pace.job import Job
 from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK, OPTIMIZER
 
@@ -21,6 +21,7 @@ class Draws:
     compute: Numbers
     update: Numbers
     gradient_bytes: Numbers
+    fixed: Numbers
     jitter: Numbers
     network: Numbers
     input_rate: Numbers | None
@@ -67,16 +68,18 @@ def slowest_of(count: int) -> float:
 
 def step_time(job: Job, size: Size, draws: Draws) -> StepTime:
     in_world, on_process = units_of(job, size)
-    pure = draws.compute * on_process
+    pure = draws.compute * (on_process + draws.fixed * _lacking_units(job, on_process))
     sent = exchanged(
         size, draws.gradient_bytes, pure / _passes(job, size), job.exchange, draws.wire
     )
     compute = pure + sent.beside
     late = compute * draws.jitter * slowest_of(size.processes)
     small = _small_message_seconds(size, draws.wire)
-    network = draws.network * (sent.exposed + late + small)
+    waited = np.maximum(sent.exposed - _room_after_backward(job, compute, draws), 0.0)
+    network = draws.network * (waited + late + small)
     busy = compute + network + draws.update
-    waiting = np.full_like(busy, job.input_wait)
+    measured = job.units_per_step / job.measured_processes
+    waiting = np.full_like(busy, job.input_wait * on_process / measured)
     if draws.input_rate is not None:
         waiting = waiting + np.maximum(on_process / draws.input_rate - busy, 0.0)
     phases = {
@@ -87,6 +90,24 @@ def step_time(job: Job, size: Size, draws: Draws) -> StepTime:
         CHECKPOINT: np.full_like(busy, _saving_per_step(job)),
     }
     return StepTime(phases, sent.wire, in_world)
+
+
+def _room_after_backward(job: Job, compute: Numbers, draws: Draws) -> Numbers:
+    """Seconds of a step in which gradients may still be on their way and nobody waits for them."""
+    lasts = job.exchange.lasts
+    if lasts == "backward":
+        return 0 * compute
+    if lasts == "next forward":
+        return (1 - BACKWARD_SHARE) * compute + draws.update
+    return compute + draws.update
+
+
+def _lacking_units(job: Job, on_process: float) -> float:
+    """By how many units a pass is smaller than it was when it was measured; those of micro-batches
+    are as large whatever their number."""
+    if job.micro_batches:
+        return 0.0
+    return max(job.units_per_step / job.measured_processes - on_process, 0.0)
 
 
 def _passes(job: Job, size: Size) -> float:

@@ -14,7 +14,7 @@ from paceline.pace.model import Draws, StepTime, step_time, units_of
 from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK, OPTIMIZER
 
 _NUM_DRAWS: Final = 4000
-_NUM_FIGURES: Final = 10
+_NUM_FIGURES: Final = 13
 _SEED: Final = 20260101
 _LOW, _HIGH = 5.0, 95.0
 _MODEL_SPREAD: Final = 0.04
@@ -70,11 +70,12 @@ def draws_of(job: Job, link: Link) -> Draws:
         value, spread = (figure.value, figure.spread) if figure else (0.0, 0.0)
         return np.asarray(value * np.exp(spread * deviation), dtype=np.float64)
 
-    rate = drawn(job.input_rate)
+    rate = drawn(job.input_rate) * drawn(job.input_times)
     return Draws(
-        compute=drawn(job.compute),
+        compute=drawn(job.compute) / drawn(job.compute_times),
         update=drawn(job.update),
         gradient_bytes=drawn(job.gradient_bytes),
+        fixed=np.minimum(drawn(job.fixed), 1.0),
         jitter=drawn(job.jitter),
         network=drawn(job.network),
         input_rate=rate if job.input_rate else None,
@@ -109,7 +110,7 @@ def _predict_one(
     job: Job, size: Size, draws: Draws, alone: Numbers, price_per_hour: float | None
 ) -> Prediction:
     found = step_time(job, size, draws)
-    doubt = _doubt(job, size)
+    doubt = model_doubt(job, size)
     seconds, speed_up = found.seconds * doubt, found.rate / doubt / alone
     total = _total(job, size, found, seconds)
     middle = {phase: float(np.median(values)) for phase, values in found.phases.items()}
@@ -131,7 +132,7 @@ def _predict_one(
     )
 
 
-def _doubt(job: Job, size: Size) -> Numbers:
+def model_doubt(job: Job, size: Size) -> Numbers:
     """Factors for what the formulas leave out; none for the size that was measured."""
     if size.processes == job.measured_processes:
         return np.ones(_NUM_DRAWS)

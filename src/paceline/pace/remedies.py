@@ -12,14 +12,15 @@ from typing import Final
 import numpy as np
 
 from paceline.pace.exchange import Size
-from paceline.pace.job import Exchange, Figure, Job, Link
+from paceline.pace.job import Exchange, Figure, Job, Link, Part
 from paceline.pace.model import step_time
-from paceline.pace.predict import Range, draws_of, range_of
+from paceline.pace.predict import Range, draws_of, model_doubt, range_of
 
 LEAST_GAIN: Final = 1.03
 """A remedy that gains less is not worth a sentence."""
 _LOADER_SPREAD: Final = 0.08
 """Twice as many workers rarely give exactly twice as much."""
+_WAITING_SPREAD: Final = 0.3
 _CODING: Final = {"fp16": 0.4e-9, "bf16": 0.4e-9}
 """Seconds of a processor for a byte of gradients, to 16 bits and back; measured on CPUs."""
 
@@ -48,7 +49,8 @@ def gain_of(before: Situation, change: Change) -> Range:
     rates = [
         step_time(one.job, one.size, draws_of(one.job, one.link)).rate for one in (after, before)
     ]
-    return range_of(np.asarray(rates[0] / rates[1]))
+    doubt = model_doubt(after.job, after.size) if after.size != before.size else 1.0
+    return range_of(np.asarray(rates[0] / rates[1] / doubt))
 
 
 def is_worth_it(gain: Range) -> bool:
@@ -85,12 +87,8 @@ def larger_batch(times: int) -> Change:
 
 def more_workers(times: float) -> Change:
     def change(now: Situation) -> Situation:
-        rate = now.job.input_rate
-        if rate is None:
-            return now
-        spread = max(rate.spread, _LOADER_SPREAD)
-        more = replace(rate, value=times * rate.value, spread=spread)
-        return replace(now, job=replace(now.job, input_rate=more))
+        more = Figure(times, _LOADER_SPREAD, "as many times as there are workers")
+        return replace(now, job=replace(now.job, input_times=more))
 
     return change
 
@@ -117,9 +115,25 @@ def other_buckets(bucket_bytes: float) -> Change:
     return with_exchange(lambda old: replace(old, bucket_bytes=bucket_bytes))
 
 
-def rarer_exchange(every_steps: int) -> Change:
-    """Steps of each process's own between two exchanges: local SGD, DiLoCo."""
-    return with_exchange(lambda old: replace(old, every_steps=every_steps * old.every_steps))
+def in_order_of_need(bucket_bytes: float) -> Change:
+    """Sending goes on through the update and the next forward pass."""
+
+    def build(old: Exchange) -> Exchange:
+        return replace(old, lasts="next forward", bucket_bytes=bucket_bytes)
+
+    return with_exchange(build)
+
+
+def rarer_exchange(every_steps: int, in_background: bool = False) -> Change:
+    """Steps of each process's own between two exchanges of the weights. Local SGD waits for them,
+    DiLoCo sends them in parts while training goes on."""
+
+    def build(old: Exchange) -> Exchange:
+        whole = sum(part.num_bytes for part in old.parts) or 1.0
+        late = replace(old, every_steps=every_steps * old.every_steps, parts=(Part(whole, 1.0),))
+        return replace(late, lasts="steps") if in_background else late
+
+    return with_exchange(build)
 
 
 def rarer_saves(times: int) -> Change:
@@ -135,19 +149,19 @@ def rarer_saves(times: int) -> Change:
 
 def faster_compute(times: Figure) -> Change:
     """Of forward and backward; how much faster is itself uncertain."""
+    return lambda now: replace(now, job=replace(now.job, compute_times=times))
+
+
+def less_waiting(share: float) -> Change:
+    """Of what processes wait for each other, so much falls away."""
 
     def change(now: Situation) -> Situation:
-        old = now.job.compute
-        spread = float(np.hypot(old.spread, times.spread))
-        compute = replace(old, value=old.value / times.value, spread=spread)
-        return replace(now, job=replace(now.job, compute=compute))
+        old = now.job.network
+        spread = max(old.spread, _WAITING_SPREAD)
+        network = replace(old, value=(1 - share) * old.value, spread=spread)
+        return replace(now, job=replace(now.job, network=network))
 
     return change
-
-
-def without_jitter(now: Situation) -> Situation:
-    """Hosts that are all as fast as the mean."""
-    return replace(now, job=replace(now.job, jitter=replace(now.job.jitter, value=0.0)))
 
 
 def more_hosts(hosts: int) -> Change:

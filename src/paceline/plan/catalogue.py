@@ -1,20 +1,19 @@
-"""Machines that can be rented, and devices: from small dated tables that are shipped."""
+"""Machines that can be rented, devices and processors: from small dated tables that are shipped."""
 
 import csv
 import difflib
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Final
 
 from paceline.errors import UserError
-from paceline.pace.job import NCCL_COPYING, RING, TREE, Exchange, Figure, Job, Link
+from paceline.pace.job import Figure, Link
 
-_SHARE_OF_PEAK: Final = Figure(
-    0.35, 0.4, "training reaches a fifth to a half of a data sheet's peak"
-)
-_CLOUD_LATENCY: Final = Figure(80e-6, 0.5, "usual between machines of one zone")
+CLOUD_LATENCY: Final = Figure(100e-6, 0.6, "usual between machines of one zone")
 _BASELINE_SPREAD: Final = 0.05
+_TERA, _GIGA = 1e12, 1e9
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,11 @@ class Instance:
     baseline_bits_per_second: float
     burst_bits_per_second: float
 
+    @property
+    def memory_of_device(self) -> float:
+        """Of one device; of the machine where it has none."""
+        return self.device_bytes if self.num_devices else self.memory_bytes
+
 
 @dataclass(frozen=True)
 class Device:
@@ -35,6 +39,8 @@ class Device:
     peak_flops: dict[str, float]
     """By precision; what the device lacks is not there."""
     memory_bytes: float
+    inside_bytes_per_second: float
+    """Each way, to the other devices of its host."""
     source: str
 
 
@@ -53,8 +59,8 @@ def instances() -> dict[str, Instance]:
             device=row["device"],
             num_devices=int(row["num_devices"]),
             device_bytes=float(row["device_gib"]) * 2**30,
-            baseline_bits_per_second=float(row["baseline_gbit"]) * 1e9,
-            burst_bits_per_second=float(row["burst_gbit"]) * 1e9,
+            baseline_bits_per_second=float(row["baseline_gbit"]) * _GIGA,
+            burst_bits_per_second=float(row["burst_gbit"]) * _GIGA,
         )
         for row in _rows("instances.csv")
     }
@@ -66,23 +72,63 @@ def devices() -> dict[str, Device]:
     return {
         row["device"]: Device(
             name=row["device"],
-            peak_flops={kind: float(row[kind]) * 1e12 for kind in kinds if row[kind]},
+            peak_flops={kind: float(row[kind]) * _TERA for kind in kinds if row[kind]},
             memory_bytes=float(row["memory_gib"]) * 2**30,
+            inside_bytes_per_second=float(row["inside_gbyte"]) * _GIGA,
             source=row["source"],
         )
         for row in _rows("devices.csv")
     }
 
 
+@cache
+def _processors() -> dict[str, Device]:
+    """One virtual core each, by the family of instance types."""
+    return {
+        row["family"]: Device(
+            row["name"], {"fp32": float(row["gflops_per_vcpu"]) * _GIGA}, 0.0, 0.0, row["name"]
+        )
+        for row in _rows("processors.csv")
+    }
+
+
 def find_instance(name: str) -> Instance:
     found = instances().get(name)
     if found is None:
-        near = difflib.get_close_matches(name, instances(), n=4, cutoff=0.5)
+        near = _nearest(name, instances())
         raise UserError(
             f"no instance type '{name}' is known",
-            f"one of {', '.join(near)}?" if near else "e.g. g4dn.2xlarge, g5.xlarge, p4d.24xlarge",
+            f"one of {near}?" if near else "e.g. g4dn.2xlarge, g5.xlarge, p4d.24xlarge",
         )
     return found
+
+
+def find_device(instance: Instance) -> Device:
+    """Its device, or all of its virtual cores as one."""
+    if instance.num_devices:
+        found = devices().get(instance.device)
+        if found is not None:
+            return found
+        raise _unknown(instance.device, devices())
+    family = instance.name.partition(".")[0]
+    core = _processors().get(family)
+    if core is None:
+        raise _unknown(f"the processor of {instance.name}", _processors())
+    peak = {kind: instance.num_cores * value for kind, value in core.peak_flops.items()}
+    return Device(core.name, peak, instance.memory_bytes, 0.0, core.source)
+
+
+def _unknown(name: str, known: Iterable[str]) -> UserError:
+    near = _nearest(name, known)
+    return UserError(
+        f"the peak of {name} is not in the tables"
+        + (f"; the nearest that are: {near}" if near else ""),
+        "plan from a run on such a machine: paceline plan --from RUN",
+    )
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    return ", ".join(difflib.get_close_matches(name, list(known), n=4, cutoff=0.5))
 
 
 def link_of_type(instance: Instance) -> Link:
@@ -90,41 +136,7 @@ def link_of_type(instance: Instance) -> Link:
     source = f"{instance.name}'s baseline in the catalogue"
     speed = Figure(instance.baseline_bits_per_second, _BASELINE_SPREAD, source)
     burst = instance.burst_bits_per_second
-    return Link(speed, _CLOUD_LATENCY, burst if burst > instance.baseline_bits_per_second else None)
-
-
-def moved_to(job: Job, instance: Instance, device_then: str, precision: str) -> Job:
-    """The same job on an instance's devices, as far as a data sheet tells."""
-    if not instance.device or instance.device in device_then:
-        return job
-    device = devices().get(instance.device)
-    if device is None:
-        raise UserError(
-            f"the peak of {instance.device} is not in the table of devices",
-            "plan from a run on such a machine",
-        )
-    if job.flops_per_unit is None:
-        raise UserError(
-            f"{job.named} does not tell the operations of a {job.unit}, so its time on another "
-            "device cannot be told",
-            "plan from a run of `paceline train`, or from a run on such a machine",
-        )
-    kind = precision_on(device, precision)
-    reached = _SHARE_OF_PEAK.value * device.peak_flops[kind]
-    source = (
-        f"{job.flops_per_unit:.3g} operations at {_SHARE_OF_PEAK.value:.0%} of the {kind} peak of "
-        f"{device.name}"
-    )
-    compute = Figure(job.flops_per_unit / reached, _SHARE_OF_PEAK.spread, source)
-    faster = job.compute.value / compute.value
-    update = replace(job.update, value=job.update.value / max(faster, 1.0), spread=0.5)
-    return replace(
-        job,
-        compute=compute,
-        update=update,
-        exchange=Exchange(copying=NCCL_COPYING, algorithms=(RING, TREE)),
-        devices_per_host=max(instance.num_devices, 1),
-    )
+    return Link(speed, CLOUD_LATENCY, burst if burst > instance.baseline_bits_per_second else None)
 
 
 def precision_on(device: Device, asked: str) -> str:

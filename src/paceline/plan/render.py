@@ -1,91 +1,122 @@
-"""A plan as text, JSON and a page with a plot."""
+"""A plan as text and as JSON; the page with plots is `page.py`."""
 
 import json
-from dataclasses import asdict
-from html import escape
-from typing import Any
-
-import numpy as np
+from dataclasses import dataclass
+from typing import Any, Final
 
 from paceline.pace.exchange import Size
+from paceline.pace.job import Figure
 from paceline.pace.predict import Prediction, Range
+from paceline.pace.remedies import gain_in_words
 from paceline.plan.plan import Plan
 from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK, OPTIMIZER
-from paceline.report.render.style import page
-from paceline.report.render.svg import Axis, Line, line_plot
 from paceline.units import count_of, format_bits, format_bytes, format_seconds, percent, plural
 
-_PHASES = (INPUT, COMPUTE, NETWORK, OPTIMIZER, CHECKPOINT)
+PLAN_VERSION: Final = 1
+"""Raised when a field that `plan.schema.json` names goes away or changes its meaning."""
+PHASES: Final = (INPUT, COMPUTE, NETWORK, OPTIMIZER, CHECKPOINT)
+
+Rows = list[list[str]]
 
 
 def as_text(plan: Plan) -> str:
-    lines = [_heading(plan), "", *_table(plan), "", *_conclusions(plan), "", *_sources(plan)]
-    return "\n".join(lines)
+    parts = [
+        heading(plan),
+        *[_aligned(rows) for rows in (step_rows(plan), whole_rows(plan))],
+        "\n".join(conclusions(plan)),
+        "\n".join(["from:", *(f"  {line}" for line in _aligned(source_rows(plan)).splitlines())]),
+    ]
+    return "\n\n".join(parts)
 
 
-def _heading(plan: Plan) -> str:
+def heading(plan: Plan) -> str:
     job = plan.job
     batch = f"{job.units_per_step:,.0f} {plural(job.unit)} a step"
     gradients = (
         f", {format_bytes(job.gradient_bytes.value)} of gradients" if job.gradient_bytes else ""
     )
-    grows = ", so much more the more processes there are" if job.grows_with_world else ""
+    if job.grows_with_world:
+        batch += f" of {count_of(job.measured_processes, 'process')}, more with more of them"
     where = f" on {plan.instance.name}" if plan.instance else ""
-    return f"plan for {job.named}{where}: {batch}{grows}{gradients}; links of {_link(plan)}"
+    link = format_bits(plan.link.bits_per_second.value)
+    return f"plan for {job.named}{where}: {batch}{gradients}; links of {link}"
 
 
-def _link(plan: Plan) -> str:
-    return format_bits(plan.link.bits_per_second.value)
+def _aligned(rows: Rows) -> str:
+    """The last column, which may be long, to the left; all others to the right."""
+    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if n == len(row) - 1 else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
 
 
-def _table(plan: Plan) -> list[str]:
-    unit = f"{plural(plan.job.unit)}/s"
-    titles = ["hosts", "step (90 %)", *_PHASES, unit, "speed-up", "efficiency"]
-    titles += ["sent", "bottleneck"]
-    has_total = any(one.total_seconds for one in plan.predictions)
-    has_cost = any(one.cost for one in plan.predictions)
-    titles += ["to the end"] if has_total else []
-    titles += ["cost"] if has_cost else []
-    rows = [_row(one, has_total, has_cost) for one in plan.predictions if not one.why_not]
-    widths = [max(len(row[n]) for row in [titles, *rows]) for n in range(len(titles))]
-    return [
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in [titles, *rows]
-    ]
+def able(plan: Plan) -> list[Prediction]:
+    return [one for one in plan.predictions if not one.why_not]
 
 
-def _row(one: Prediction, has_total: bool, has_cost: bool) -> list[str]:
-    cells = [
-        _size(one.size),
-        _range(one.step_seconds),
-        *(format_seconds(one.phases[phase]) for phase in _PHASES),
-        _rate(one.units_per_second.middle),
-        f"{one.speed_up.middle:.2f}",
-        percent(one.efficiency),
-        format_bytes(one.sent_bytes_per_step),
-        one.bottleneck,
-    ]
-    cells += [format_seconds(one.total_seconds.middle) if one.total_seconds else ""] * has_total
-    cells += [
-        f"{one.cost.middle:,.2f} ({one.cost.low:,.2f} to {one.cost.high:,.2f})" if one.cost else ""
-    ] * has_cost
-    return cells
+def step_rows(plan: Plan) -> Rows:
+    """Of a step: how long, and by phase."""
+    shown = [p for p in PHASES if any(one.phases[p] > 0 for one in able(plan))] or [COMPUTE]
+    rows = [[_hosts(plan), "a step (90 %)", *shown, "bottleneck"]]
+    for one in able(plan):
+        phases = [format_seconds(one.phases[phase]) for phase in shown]
+        rows.append([_size(one.size), _seconds(one.step_seconds), *phases, one.bottleneck])
+    return rows
 
 
-def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def whole_rows(plan: Plan) -> Rows:
+    """Of the training: how fast, what is sent, how long, how dear."""
+    found = able(plan)
+    unit = f"{plural(plan.job.unit)}/s (90 %)"
+    titles = [_hosts(plan), unit, "speed-up", "efficiency", "sent a step", "link busy"]
+    has_total = any(one.total_seconds for one in found)
+    has_cost = any(one.cost for one in found)
+    titles += ["to the end (90 %)"] * has_total + ["cost (90 %)"] * has_cost
+    rows = [titles]
+    for one in found:
+        row = [
+            _size(one.size),
+            _rates(one.units_per_second),
+            f"{one.speed_up.middle:.2f}",
+            percent(one.efficiency),
+            format_bytes(one.sent_bytes_per_step) if one.sent_bytes_per_step else "-",
+            percent(one.link_share) if one.sent_bytes_per_step else "-",
+        ]
+        row += [_seconds(one.total_seconds) if one.total_seconds else ""] * has_total
+        row += [_money(one.cost) if one.cost else ""] * has_cost
+        rows.append(row)
+    return rows
+
+
+def _hosts(plan: Plan) -> str:
+    """What `2 x 8` is."""
+    several = any(one.size.devices > 1 for one in plan.predictions)
+    return "hosts x processes" if several else "hosts"
+
+
+def _rates(value: Range) -> str:
+    shown = [f"{n:,.0f}" if n >= 100 else f"{n:.3g}" for n in (value.middle, value.low, value.high)]
+    return f"{shown[0]} ({shown[1]} to {shown[2]})"
+
+
+def _money(value: Range) -> str:
+    return f"{value.middle:,.2f} ({value.low:,.2f} to {value.high:,.2f})"
 
 
 def _size(size: Size) -> str:
     return f"{size.hosts:,}" if size.devices == 1 else f"{size.hosts:,} x {size.devices}"
 
 
-def _range(value: Range) -> str:
+def _seconds(value: Range) -> str:
     low, high = format_seconds(value.low), format_seconds(value.high)
     return f"{format_seconds(value.middle)} ({low} to {high})"
 
 
-def _conclusions(plan: Plan) -> list[str]:
+def conclusions(plan: Plan) -> list[str]:
     lines = [
         f"{_size(one.size)} hosts cannot train it: {one.why_not}."
         for one in plan.predictions
@@ -93,19 +124,15 @@ def _conclusions(plan: Plan) -> list[str]:
     ]
     if plan.most_useful_hosts is not None:
         lines.append(_waste(plan.most_useful_hosts))
-    slower = [one for one in plan.predictions if one.size.hosts > 1 and one.speed_up.middle < 1]
+    slower = [one for one in able(plan) if one.size.hosts > 1 and one.speed_up.middle < 1]
     if slower:
         sizes = ", ".join(_size(one.size) for one in slower)
         lines.append(f"{sizes} hosts are slower than one.")
-    for remedy in plan.remedies:
-        gain = remedy.gain
-        lines.append(
-            f"would help {_at(plan.largest)}: {remedy.text}: "
-            f"{gain.middle:.2f} times as fast ({gain.low:.2f} to {gain.high:.2f})"
-        )
-    if plan.job.checkpoint_bytes:
-        lines.append(f"a checkpoint has {format_bytes(plan.job.checkpoint_bytes)}")
-    return [*lines, *plan.notes]
+    lines += [
+        f"would help {_at(plan.largest)}: {remedy.text}: {gain_in_words(remedy.gain)}"
+        for remedy in plan.remedies
+    ]
+    return [*lines, *_memory(plan), *_checkpoint(plan), *_burst(plan), *plan.notes]
 
 
 def _at(size: Size | None) -> str:
@@ -121,45 +148,137 @@ def _waste(most: int) -> str:
     )
 
 
-def _sources(plan: Plan) -> list[str]:
-    """Where every figure is from: a prediction is as good as they are."""
+def _memory(plan: Plan) -> list[str]:
+    memory = plan.memory
+    if memory is None:
+        return []
+    there = memory.there_bytes
+    room = f" of the {format_bytes(there)} that there are" if there else ""
+    fits = {None: "", True: ": it fits", False: ": it does not fit comfortably"}[memory.fits]
+    smaller = f"; batch.micro={memory.micro_that_fits} would" if memory.micro_that_fits else ""
+    needed = format_bytes(memory.needed_bytes)
+    return [f"memory of a process: about {needed}{room}{fits}{smaller} ({memory.how})"]
+
+
+def _checkpoint(plan: Plan) -> list[str]:
+    job, schedule = plan.job, plan.job.schedule
+    if not job.checkpoint_bytes:
+        return []
+    cost = ""
+    if schedule is not None and schedule.save_every and schedule.save_seconds:
+        cost = (
+            f"; a save holds the loop up for {format_seconds(schedule.save_seconds)}, every "
+            f"{schedule.save_every:,} steps"
+        )
+    return [f"a checkpoint has {format_bytes(job.checkpoint_bytes)}{cost}"]
+
+
+def _burst(plan: Plan) -> list[str]:
+    return [
+        f"in its first minutes a step on {_size(one.size)} hosts may take "
+        f"{format_seconds(one.burst_step_seconds)}"
+        for one in able(plan)[-1:]
+        if one.burst_step_seconds and one.size.hosts > 1
+    ]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A figure with who says so: a prediction is as good as they are."""
+
+    name: str
+    shown: str
+    figure: Figure
+
+
+def sources(plan: Plan) -> list[Source]:
     job, link = plan.job, plan.link
-    figures: dict[str, Any] = {
-        f"compute, per {job.unit} and process": (job.compute, format_seconds(job.compute.value)),
-        "update of the weights": (job.update, format_seconds(job.update.value)),
-        "link": (link.bits_per_second, format_bits(link.bits_per_second.value)),
-        "latency": (link.latency_seconds, format_seconds(link.latency_seconds.value)),
-        "copying of a byte that is sent": (
-            job.exchange.copying,
-            f"{1e9 * job.exchange.copying.value:.2g} ns",
-        ),
-        "spread of a process's step": (job.jitter, percent(job.jitter.value)),
-        "waiting, as a multiple of the formulas": (job.network, f"{job.network.value:.2f}"),
-    }
+    found = [
+        Source(f"compute, per {job.unit}", format_seconds(job.compute.value), job.compute),
+        Source("update of the weights", format_seconds(job.update.value), job.update),
+    ]
     if job.gradient_bytes:
-        figures["gradients"] = (job.gradient_bytes, format_bytes(job.gradient_bytes.value))
+        shown = format_bytes(job.gradient_bytes.value)
+        found.append(Source("gradients", shown, job.gradient_bytes))
     if job.input_rate:
         rate = f"{job.input_rate.value:,.0f} {plural(job.unit)}/s"
-        figures["loader of one process"] = (job.input_rate, rate)
-    width = max(len(name) for name in figures)
-    return ["from:"] + [
-        f"  {name.ljust(width)}  {shown}  ({figure.source}; +-{figure.spread:.0%})"
-        for name, (figure, shown) in figures.items()
-    ]
+        found.append(Source("loader of one process", rate, job.input_rate))
+    if any(one.size.processes > 1 for one in plan.predictions):
+        copying = job.exchange.copying
+        found += [
+            Source("link", format_bits(link.bits_per_second.value), link.bits_per_second),
+            Source("latency", format_seconds(link.latency_seconds.value), link.latency_seconds),
+            Source("copying of a byte sent", f"{1e9 * copying.value:.2g} ns", copying),
+            Source("gradients ready", "", Figure(0.0, 0.0, job.exchange.parts_how)),
+            Source("spread of a step", percent(job.jitter.value), job.jitter),
+            Source("waiting, against the formulas", f"x {job.network.value:.2f}", job.network),
+        ]
+    if plan.price:
+        price = Figure(plan.price.per_hour, 0.0, plan.price.source)
+        found.append(Source("price of an hour", f"{plan.price.per_hour:g}", price))
+    return found
+
+
+def source_rows(plan: Plan) -> Rows:
+    rows: Rows = []
+    for one in sources(plan):
+        doubt = f", +-{one.figure.spread:.0%}" if one.figure.spread else ""
+        rows.append([one.name, one.shown, f"({one.figure.source}{doubt})"])
+    return rows
 
 
 def as_json(plan: Plan) -> str:
-    return json.dumps(asdict(plan), indent=2) + "\n"
+    return json.dumps(as_document(plan), indent=1, ensure_ascii=False) + "\n"
 
 
-def as_html(plan: Plan) -> str:
-    able = [one for one in plan.predictions if not one.why_not]
-    hosts = np.array([one.size.hosts for one in able], dtype=float)
-    lines = [
-        Line("predicted", hosts, np.array([one.speed_up.middle for one in able]), 1, True),
-        Line("9 of 10 times above", hosts, np.array([one.speed_up.low for one in able]), 2, False),
-        Line("9 of 10 times below", hosts, np.array([one.speed_up.high for one in able]), 2, False),
-        Line("perfect", hosts, hosts / max(hosts[0], 1.0) if len(hosts) else hosts, 3, False),
-    ]
-    plot = line_plot("Speed-up", Axis("hosts"), Axis("times one host"), lines)
-    return page(f"Plan for {plan.job.named}", f"{plot}<pre>{escape(as_text(plan))}</pre>")
+def as_document(plan: Plan) -> dict[str, Any]:
+    job, schedule = plan.job, plan.job.schedule
+    return {
+        "plan_version": PLAN_VERSION,
+        "of": job.named,
+        "type": plan.instance.name if plan.instance else None,
+        "unit": job.unit,
+        "units_per_step": job.units_per_step,
+        "batch_grows_with_hosts": job.grows_with_world,
+        "gradient_bytes": job.gradient_bytes.value if job.gradient_bytes else None,
+        "link_bits_per_second": plan.link.bits_per_second.value,
+        "sizes": [_size_document(one) for one in plan.predictions],
+        "most_useful_hosts": plan.most_useful_hosts,
+        "remedies": [
+            {"name": one.name, "text": one.text, "times_as_fast": vars(one.gain)}
+            for one in plan.remedies
+        ],
+        "memory": vars(plan.memory) if plan.memory else None,
+        "checkpoint": {
+            "bytes": job.checkpoint_bytes,
+            "save_seconds": schedule.save_seconds if schedule else None,
+            "every_steps": schedule.save_every if schedule else None,
+        },
+        "price_per_hour": plan.price.per_hour if plan.price else None,
+        "figures": [
+            {"name": one.name, "value": one.figure.value, "spread": one.figure.spread}
+            | {"source": one.figure.source}
+            for one in sources(plan)
+        ],
+        "notes": list(plan.notes),
+    }
+
+
+def _size_document(one: Prediction) -> dict[str, Any]:
+    return {
+        "hosts": one.size.hosts,
+        "devices_per_host": one.size.devices,
+        "impossible_because": one.why_not or None,
+        "step_seconds": vars(one.step_seconds),
+        "phase_seconds": one.phases,
+        "units_per_second": vars(one.units_per_second),
+        "speed_up": vars(one.speed_up),
+        "efficiency": one.efficiency,
+        "bottleneck": one.bottleneck,
+        "sent_bytes_per_step": one.sent_bytes_per_step,
+        "link_seconds_per_step": one.wire_seconds,
+        "link_share": one.link_share,
+        "burst_step_seconds": one.burst_step_seconds,
+        "total_seconds": vars(one.total_seconds) if one.total_seconds else None,
+        "cost": vars(one.cost) if one.cost else None,
+    }

@@ -91,6 +91,23 @@ class TaskKind(ABC):
         """Verbs of the command line that use a model of this task."""
         return
 
+    def made_up_loss(
+        self, _recipe: Any, _network: "nn.Module", _device: "torch.device"
+    ) -> "MadeUp | None":
+        """Of a micro-batch of the usual shape that was never read, so that work and memory are
+        known before there is data; None where only the data can tell the shape."""
+        return None
+
+
+@dataclass(frozen=True)
+class MadeUp:
+    """A micro-batch that stands for the usual one."""
+
+    loss: "torch.Tensor"
+    """Summed, with its graph."""
+    num_units: int
+    unit: str
+
 
 class Task(ABC):
     """What training asks of a task. `SampleTask` answers most of it."""

@@ -6,19 +6,14 @@ values, a whole micro-batch costs nothing. A task that cannot run there (one tha
 runs on the processor with two small micro-batches, from which the whole one follows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from paceline.data.places import data_directory, stand_in_name
-from paceline.data.readahead import fill_at_once
 from paceline.errors import UserError
 from paceline.settings import STATES_PER_WEIGHT, Recipe
-from paceline.task_finder import find_task
-from paceline.tasks.batch_values import _changed, to_device
-from paceline.tasks.samples import SampleTask
+from paceline.tasks.passes import one_pass
 from paceline.units import format_bytes
 
 if TYPE_CHECKING:
@@ -32,8 +27,6 @@ _GRADIENTS_IN_FLIGHT: Final = 2
 """Backward holds the gradient that came in and the one that goes out."""
 _TRIED_IN_16_BITS: Final = 32
 """The part of a micro-batch with which the share of 16 bits is measured, on the processor."""
-_NUM_LOOKED_AT: Final = 8
-"""Micro-batches at the end of the run, of which the one with the most units counts."""
 _PARTS: Final = (4, 2)
 """Of a micro-batch, where it is measured on the processor."""
 _COMMON_SIZES: Final = (4, 6, 8, 11, 12, 16, 24, 32, 40, 48, 80, 96, 141)
@@ -81,35 +74,21 @@ class Memory:
 
 
 def estimate_memory(recipe: Recipe) -> Memory | None:
-    """None where neither the recipe's data nor its stand-in is here: batches are cut from it."""
+    """None where only data could tell what a micro-batch is, and none is here."""
     import torch  # noqa: PLC0415  (takes seconds)
 
-    usable = _with_data_that_is_here(recipe)
-    if usable is None:
-        return None
     try:
-        saved, num_parameters = _measure(usable, torch.device("meta"))
+        saved, num_parameters = _measure(recipe, torch.device("meta"))
+    except UserError:
+        return None
     except (NotImplementedError, RuntimeError):  # it reads values
-        saved, num_parameters = _extrapolated(usable)
+        saved, num_parameters = _extrapolated(recipe)
     optimizer = recipe.optimizer
     copies = 2 + STATES_PER_WEIGHT[optimizer.kind] + (optimizer.average > 0)
     kept = copies + recipe.reduce.remembered_copies
     state = float(_BYTES_PER_FP32 * num_parameters * kept)
-    share = measure_share_in_16_bits(usable)
+    share = measure_share_in_16_bits(recipe)
     return Memory(state, saved, num_parameters, recipe.batch.micro_size, share)
-
-
-def _with_data_that_is_here(recipe: Recipe) -> Recipe | None:
-    kind = find_task(recipe.workload)
-    for name in (recipe.data, stand_in_name(recipe.workload)):
-        candidate = recipe.model_copy(update={"data": name})
-        if not recipe.data or Path(data_directory(name)).is_dir():
-            try:
-                kind.check_data(candidate)
-            except UserError:
-                continue
-            return candidate
-    return None
 
 
 def _measure(
@@ -117,39 +96,19 @@ def _measure(
 ) -> tuple[Saved, int]:
     import torch  # noqa: PLC0415
 
-    from paceline.tasks.network import build_network  # noqa: PLC0415  (imports torch)
-
-    task = find_task(recipe.workload).open(recipe, device)
-    if not isinstance(task, SampleTask):
-        raise NotImplementedError("its micro-batches are its own")
-    with torch.device(device):
-        network = build_network(task)
-    batch = _moved(fill_at_once(task.begin_batch(heaviest_micro_batch(task))), device)
+    found = one_pass(recipe, device)
+    if found is None:
+        raise UserError("what a micro-batch is, only the data tells", "prepare it first")
+    network = found.network
     num_parameters = sum(p.numel() for p in network.parameters() if p.requires_grad)
     with torch.autocast("cpu", dtype=number_type, enabled=number_type is not None):
-        return saved_in_forward(task, network, batch), num_parameters
-
-
-def _moved(batch: Any, device: "torch.device") -> Any:
-    """Not by way of pinned memory, which only a real device has."""
-    on_cpu = to_device(batch, torch_cpu())
-    return on_cpu if device.type == "cpu" else _changed(on_cpu, lambda part: _part_on(part, device))
+        return saved_by(found.loss, network), num_parameters
 
 
 def torch_cpu() -> "torch.device":
     import torch  # noqa: PLC0415
 
     return torch.device("cpu")
-
-
-def _part_on(part: Any, device: "torch.device") -> Any:
-    return part.to(device) if callable(getattr(part, "to", None)) else part
-
-
-def heaviest_micro_batch(task: SampleTask) -> int:
-    """Of the last ones: some recipes begin with smaller pictures, and sentences differ."""
-    end = task.recipe.steps * task.micro_batches_per_step(1)
-    return max(range(max(end - _NUM_LOOKED_AT, 0), end), key=task.num_units)
 
 
 def measure_share_in_16_bits(recipe: Recipe) -> float:
@@ -183,7 +142,7 @@ def _torch_alone() -> Iterator[None]:
         torch.set_num_threads(num_threads)
 
 
-def saved_in_forward(task: SampleTask, network: "nn.Module", batch: Any) -> Saved:
+def saved_by(forward: "Callable[[], torch.Tensor]", network: "nn.Module") -> Saved:
     """Every storage once, however many views of it are kept; weights are counted elsewhere."""
     import torch  # noqa: PLC0415
 
@@ -195,7 +154,7 @@ def saved_in_forward(task: SampleTask, network: "nn.Module", batch: Any) -> Save
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = task.loss(network, batch)
+        loss = forward()
     for weight in network.parameters():
         kept.pop(weight.untyped_storage()._cdata, None)
     sizes = [storage.nbytes() for storage in kept.values()]

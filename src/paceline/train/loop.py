@@ -46,8 +46,9 @@ class Loop:
             stop, save_now = self._agreement.after_step(stop_asked(), duties.save_is_late())
             ends = stop or step == self.recipe.steps
             evaluate = duties.evaluation_is_due(step)
-            save = ends or save_now or duties.save_is_due(step)
-            must_write = evaluate or save
+            last_save = ends and self.recipe.checkpoint.at_end
+            save = last_save or save_now or duties.save_is_due(step)
+            must_write = evaluate or save or ends
             is_written = False
             if must_write or recorder.ends_interval(step):
                 is_written = self._write_steps(must_write)

@@ -29,16 +29,16 @@ def conclude(run: RunDirectory, code: int, attempt: int, say: Say) -> Conclusion
 
 def verdict_in_words(run: RunDirectory) -> str:
     # Takes numpy, for which a start need not wait.
-    from paceline.report.answers.script import other_load  # noqa: PLC0415
     from paceline.report.answers.verdict import sentence  # noqa: PLC0415
     from paceline.report.own.run import read_run  # noqa: PLC0415
+    from paceline.report.remedies.situation import cores_of_others  # noqa: PLC0415
 
     try:
         facts = read_run(run.path)
     except UserError as error:
         return f"the script was observed, but its run cannot be read: {error}"
     told = f"{count_of(facts.step, 'step')} in {format_seconds(facts.wall_seconds)}"
-    others = other_load(facts)
+    others = cores_of_others(facts)
     beside = f" Other programs used {percent(others)} of the cores." if others else ""
     return f"paceline: {told}. {sentence(facts.verdict)}{beside}\n  paceline report {run.path}"
 

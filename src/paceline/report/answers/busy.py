@@ -4,8 +4,6 @@ import math
 from typing import Any
 
 from paceline.report.answers.answer import QUESTIONS, Answer
-from paceline.report.answers.words import again
-from paceline.report.facts.arithmetic import could_be_lighter
 from paceline.report.facts.busyness import (
     achieved_flops,
     is_on_cuda,
@@ -13,6 +11,8 @@ from paceline.report.facts.busyness import (
     utilisation,
 )
 from paceline.report.facts.facts import Facts
+from paceline.report.remedies.offer import offers_of
+from paceline.report.remedies.own import busier_ideas
 from paceline.units import format_flops, percent
 
 _HOW = (
@@ -173,9 +173,4 @@ def _missing(facts: Facts, share: float, achieved: float | None, peak: float | N
 def _busier(facts: Facts, of_peak: float) -> str:
     if not (math.isfinite(of_peak) and of_peak < 0.3):
         return ""
-    micro = (facts.settings.get("batch") or {}).get("micro")
-    if could_be_lighter(facts):
-        return again(facts.run, "precision=auto")
-    if is_on_cuda(facts) and isinstance(micro, int):
-        return f"larger micro-batches: {again(facts.run, f'batch.micro={2 * micro}')}"
-    return ""
+    return "; ".join(offer.in_words for offer in offers_of(facts, busier_ideas)[:1])

@@ -4,7 +4,8 @@ from typing import Any
 
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.answers.script import checkpoint_of_script, data_of_script
-from paceline.report.answers.words import go_on, listed
+from paceline.report.answers.words import listed
+from paceline.report.commands import go_on
 from paceline.report.facts.facts import CheckpointContents, DataCard, Facts, GivenData
 from paceline.report.facts.learning import is_below_one_epoch
 from paceline.report.facts.saving import (

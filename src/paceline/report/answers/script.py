@@ -2,96 +2,21 @@
 
 from typing import Any
 
-from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.answers.words import listed
-from paceline.report.facts.arithmetic import AUTOCAST, lighter_precision
-from paceline.report.facts.busyness import utilisation
 from paceline.report.facts.facts import Facts
-from paceline.report.facts.verdict import STRAGGLER
+from paceline.report.own.observed import loader_facts
 from paceline.units import count_of, format_bytes, format_count, format_seconds, percent
 
 LOG_VALIDATION = (
     "log what validation gives, under a name with `val` or `eval` in it: to a SummaryWriter, W&B, "
     "trackio, MLflow or the framework's own log"
 )
-_MUCH_OTHER_LOAD = 0.3
-
-
-def loader_of(facts: Facts) -> dict[str, Any]:
-    found = facts.begin.get("loader")
-    return found if isinstance(found, dict) else {}
-
-
-def remedy_of_script(facts: Facts) -> str:
-    offered = {
-        INPUT: _faster_input,
-        NETWORK: _less_traffic,
-        CHECKPOINT: _fewer_saves,
-        STRAGGLER: _find_the_cause,
-        COMPUTE: _faster_compute,
-    }
-    offer = offered.get(facts.verdict.word)
-    return offer(facts) if offer else ""
-
-
-def _faster_input(facts: Facts) -> str:
-    loader = loader_of(facts)
-    workers = int(loader.get("workers") or 0)
-    more = max(2 * workers, 2)
-    if not workers:
-        return (
-            "the DataLoader loads in the training process itself: "
-            f"DataLoader(..., num_workers={more}, persistent_workers=True)"
-        )
-    keep = "" if loader.get("persistent") else ", persistent_workers=True"
-    return f"more worker processes: DataLoader(..., num_workers={more}{keep}); it has {workers} now"
-
-
-def _less_traffic(facts: Facts) -> str:
-    """The same bytes move per step whatever its batch."""
-    size = loader_of(facts).get("batch_size")
-    larger = f"batch_size={2 * size}" if isinstance(size, int) else "a larger batch"
-    return (
-        f"exchange gradients less often: {larger} for each process, or accumulate steps under "
-        "`ddp.no_sync()`; send half the bytes with a 16-bit communication hook "
-        "(`ddp.register_comm_hook`); measure the links: paceline hosts check"
-    )
-
-
-def _fewer_saves(facts: Facts) -> str:
-    return "save less often, or with torch.distributed.checkpoint.async_save, which writes beside"
-
-
-def _find_the_cause(facts: Facts) -> str:
-    if facts.world.num_hosts == 1:
-        return f"see what else runs on the host while it trains: paceline watch {facts.run}"
-    return "compare the hosts and leave out or repair the slow one: paceline hosts check"
-
-
-def other_load(facts: Facts) -> float:
-    """The share of the cores that other programs used, if it is large."""
-    busy, own = utilisation(facts), facts.world.own_cpu_share
-    share = busy[0] - own if own is not None and busy[1] == "cores" else 0.0
-    return share if share > _MUCH_OTHER_LOAD else 0.0
-
-
-def _faster_compute(facts: Facts) -> str:
-    others = other_load(facts)
-    if others:
-        return (
-            f"other programs used {percent(others)} of the cores: stop them, or train on a "
-            "machine of its own"
-        )
-    lighter = lighter_precision(facts)
-    if lighter is not None:
-        return f"lower precision: {AUTOCAST[lighter]} around the forward pass"
-    return "more processes or machines: paceline run --procs, or --hosts hosts.yaml"
 
 
 def data_of_script(facts: Facts) -> Answer:
     """As far as its DataLoader tells."""
-    loader, known = loader_of(facts), facts.data
+    loader, known = loader_facts(facts.begin), facts.data
     if not loader:
         return Answer(
             "data",

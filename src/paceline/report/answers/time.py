@@ -5,7 +5,8 @@ from typing import Any
 
 from paceline.record.schema import PHASE_MEANING
 from paceline.report.answers.answer import QUESTIONS, Answer
-from paceline.report.answers.words import go_on, listed
+from paceline.report.answers.words import listed
+from paceline.report.commands import go_on
 from paceline.report.facts.durations import idle_seconds
 from paceline.report.facts.facts import Facts, StepTimes
 from paceline.units import count_of, format_number, format_seconds, percent, plural
@@ -58,7 +59,7 @@ def duration(facts: Facts) -> Answer:
 
 def _nothing_timed(facts: Facts) -> Answer:
     sentence, missing = "The log holds no times.", "a time per step or time stamps"
-    if facts.failure is not None and not facts.step:
+    if facts.failed_at_start:
         sentence = "It did no step: it failed before."
     if facts.is_own:
         sentence = "Nothing was timed: the run has no events."

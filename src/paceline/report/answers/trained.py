@@ -8,7 +8,8 @@ import numpy as np
 from paceline.report.answers.answer import QUESTIONS, Answer
 from paceline.report.answers.script import LOG_VALIDATION
 from paceline.report.answers.time import is_evaluated_much
-from paceline.report.answers.words import again, go_on, score_change, score_value, signed
+from paceline.report.answers.words import score_change, score_value, signed
+from paceline.report.commands import again, go_on
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import (
     LastFall,

@@ -1,7 +1,6 @@
 """Small turns of phrase that several answers share."""
 
 import re
-from pathlib import Path
 
 from paceline.report.facts.facts import Facts
 from paceline.task_finder import scales_of
@@ -55,15 +54,6 @@ def listed(parts: list[str]) -> str:
     if not parts:
         return "nothing"
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
-def again(run: Path, setting: str, suffix: str = "-2") -> str:
-    """The command that trains the same recipe with one thing changed, beside this run."""
-    return f"paceline train {run}/recipe.yaml {setting} --run {run}{suffix}"
-
-
-def go_on(run: Path, setting: str) -> str:
-    return f"paceline train {run}/recipe.yaml {setting} --run {run}"
 
 
 _COMMAND = re.compile(r"`([^`]+)`|(paceline [^;`]+)")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.pace.predict import Range
 from paceline.record.columns import StepColumns
 from paceline.record.story import Attempt
 from paceline.report.facts.trend import Points
@@ -358,6 +359,8 @@ class Finding:
     place: str
     """`train.py:12`, or nothing where no line is to blame."""
     change: str
+    gain: Range | None = None
+    """Times as fast as it was, where that is known and worth a word."""
 
 
 @dataclass(frozen=True)
@@ -426,6 +429,11 @@ class Facts:
     def is_own(self) -> bool:
         """Whether it is a run directory, which can be trained on and evaluated."""
         return self.tool == PACELINE
+
+    @property
+    def failed_at_start(self) -> bool:
+        """Whether it ended before it trained; tools that count from 0 log a loss at step 0."""
+        return self.failure is not None and not self.step and not len(self.learning.loss)
 
     @property
     def is_observed(self) -> bool:

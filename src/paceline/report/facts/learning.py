@@ -25,8 +25,9 @@ _FEW_LINES = 3 * LEAST_POINTS
 """Of which the last third would be too few for a trend."""
 _SETTLED_SHARE = 0.1
 """Of its peak: a rate below that leaves the weights where they are."""
-_SPENT_SHARE = 0.01
-"""Of its peak: a rate below that is zero for all that training can still do."""
+_SPENT_SHARE = 0.02
+"""Of its peak: a rate below that is zero for all that training can still do. Many schedules end
+at a hundredth."""
 _CLEAR_FALL = 0.03
 """Of the validation loss, from one evaluation to the next: noise of a whole data set is smaller."""
 _DROP = 0.5

@@ -13,6 +13,7 @@ LEAST_POINTS = 4
 """With fewer, a slope cannot be told from noise."""
 LAST_SHARE = 1 / 3
 """Of a curve: what counts as its end."""
+_LEAST_AFTER_BEND = 10
 
 
 def _empty() -> Numbers:
@@ -106,10 +107,22 @@ def trend(steps: Numbers, values: Numbers) -> Trend | None:
 
 
 def trend_at_end(points: Points) -> Trend | None:
-    """Of the last third of a curve."""
+    """Of the last third of a curve; of less where the curve flattens within it, because a straight
+    line would end above the last points and go on rising."""
     steps, values = points.steps, points.values
     count = max(LEAST_POINTS, math.ceil(LAST_SHARE * len(steps)))
-    return trend(steps[-count:], values[-count:])
+    found = trend(steps[-count:], values[-count:])
+    while found is not None and count >= 2 * _LEAST_AFTER_BEND:
+        count = math.ceil(count / 2)
+        later = trend(steps[-count:], values[-count:])
+        if later is None or not _flattens(found, later):
+            break
+        found = later
+    return found
+
+
+def _flattens(whole: Trend, later: Trend) -> bool:
+    return whole.is_certain and abs(later.slope) + 2 * later.slope_error < abs(whole.slope)
 
 
 def in_groups(steps: Numbers, values: Numbers, most: int) -> tuple[Numbers, Numbers]:

@@ -220,10 +220,16 @@ def _saving(run: ForeignRun) -> Saving:
     every: Any = run.config.get("save_checkpoint_steps")
     is_adam = "adam" in str(run.config.get("optimizer", "")).lower()
     is_mixed = "mixed" in str(run.config.get("dtype", "")).lower()
-    each = _ADAM_BYTES + _HALF_BYTES * is_mixed
-    size = each * run.num_parameters if run.num_parameters and is_adam else None
+    size = (
+        checkpoint_bytes(run.num_parameters, is_mixed) if run.num_parameters and is_adam else None
+    )
     is_known = isinstance(every, int) and every > 0
     return Saving(every_steps=every if is_known else None, predicted_bytes=size)
+
+
+def checkpoint_bytes(num_parameters: int, is_mixed: bool) -> int:
+    """With Adam's state."""
+    return (_ADAM_BYTES + _HALF_BYTES * is_mixed) * num_parameters
 
 
 def _verdict(facts: Facts, run: ForeignRun) -> Verdict:

@@ -88,7 +88,10 @@ HINTS = (
 )
 """One of these is in every line that could tell of a failure."""
 _LONGEST = 200
-_HARMLESS = re.compile(r"^\W*(?:WARNING|warn|rm:|ls:|cat:|mkdir:)|Warning:", re.IGNORECASE)
+_HARMLESS = re.compile(
+    r"^\W*(?:WARNING|warn|rm:|ls:|cat:|mkdir:)|Warning:|\b(?:WARNING|WARN|INFO|DEBUG)\b\s*[-|:\]]",
+    re.IGNORECASE,
+)
 _CODE = re.compile(
     r"^\s*(?:#|//|(?:raise|except|assert|return|import|if|elif|while)\b(?!:)|\w*print\w*\()"
 )

@@ -8,10 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from paceline.pace.predict import Range
+from paceline.pace.remedies import faster_compute, more_workers
 from paceline.record.events import Event
 from paceline.record.schema import CHECKPOINT, EVALUATE, INPUT, UNEXPLAINED
 from paceline.report.facts.arithmetic import AUTOCAST, lighter_precision
 from paceline.report.facts.facts import Facts, Finding
+from paceline.report.remedies.offer import gain_or_none, gain_without
+from paceline.report.remedies.situation import TENSOR_CORES
 from paceline.units import count_of, format_seconds, percent
 
 _EVERY_STEP = 0.9
@@ -115,6 +119,7 @@ def _everybody_validates_all(seen: Seen) -> Iterator[Finding]:
                 loader.get("place", ""),
                 "give the validation loader a DistributedSampler(shuffle=False) and add up the "
                 "results with all_reduce",
+                _gain_of_run(seen, _evaluation_seconds(seen) * (1 - 1 / seen.world_size)),
             )
 
 
@@ -150,6 +155,7 @@ def _too_few_workers(seen: Seen) -> Iterator[Finding]:
         "step waits for its batch",
         _training_place(seen),
         f"DataLoader(..., num_workers={wanted}), as far as there are cores",
+        gain_or_none(facts, more_workers(wanted / max(workers, 1))),
     )
 
 
@@ -189,6 +195,7 @@ def _workers_start_anew(seen: Seen) -> Iterator[Finding]:
                 "each has to fill its queue again",
                 str(loader.get("place", "")),
                 "DataLoader(..., persistent_workers=True)",
+                _gain_of_run(seen, seconds),
             )
 
 
@@ -299,6 +306,7 @@ def _first_rank_does_more(seen: Seen) -> Iterator[Finding]:
             f"phase explains ({percent(extra / step)} of the step)",
             "",
             "share validation out, save in the background, or do it less often",
+            gain_without(step, extra),
         )
 
 
@@ -332,7 +340,17 @@ def _full_precision(seen: Seen) -> Iterator[Finding]:
         f"compute capability {begin['compute_capability']}, all products in fp32",
         "",
         f"{AUTOCAST[lighter]} around the forward pass",
+        gain_or_none(seen.facts, faster_compute(TENSOR_CORES)),
     )
+
+
+def _gain_of_run(seen: Seen, saved_seconds: float) -> Range | None:
+    """When so many seconds of the whole run fall away."""
+    return gain_without(seen.facts.wall_seconds, saved_seconds)
+
+
+def _evaluation_seconds(seen: Seen) -> float:
+    return seen.facts.phases.get(EVALUATE, 0.0)
 
 
 Judge = Callable[[Seen], Iterator[Finding]]

@@ -24,6 +24,7 @@ from paceline.pace.job import (
 from paceline.pace.model import step_time
 from paceline.pace.predict import draws_of
 from paceline.record.schema import COMPUTE, INPUT, NETWORK, OPTIMIZER, UNEXPLAINED
+from paceline.report.facts.busyness import is_on_cuda
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.network import link_of, ring_bytes
 from paceline.report.facts.saving import cost_of_save
@@ -37,6 +38,8 @@ _FELT_SHARE: Final = 0.05
 """Of a step: whoever waits longer for a batch waits for the loader."""
 _LOG_SPREAD: Final = 0.08
 """What a log leaves open about a step: how much of it was waiting for others."""
+_WAITING_DOUBT: Final = 0.1
+"""Of what a log's hosts sent: how much of it they may have waited more or less."""
 _CALIBRATED: Final = 0.05
 _USUAL_JITTER: Final = Figure(0.02, 0.5, "assumed: nobody measured single steps")
 _OF_ALL: Final = 0.1
@@ -85,10 +88,11 @@ def _units(facts: Facts) -> tuple[str, float]:
 
 
 def _compute(step: dict[str, float], on_process: float, spread: float, told: str) -> Figure:
-    """Where it is the small rest of a long step, it is as uncertain as the whole step is long."""
+    """Of a log, what is left beside sending, and as uncertain as how long that was waited for."""
     own = step[COMPUTE] + step[UNEXPLAINED]
-    doubt = spread * sum(step.values()) / max(own, 1e-9)
-    return Figure(own / on_process, min(doubt, 1.0) if spread > MEASURED else spread, told)
+    if spread > MEASURED:
+        spread = min(math.hypot(spread, _WAITING_DOUBT * step[NETWORK] / max(own, 1e-9)), 1.0)
+    return Figure(own / on_process, spread, told)
 
 
 def refuse_what_says_too_little(facts: Facts) -> None:
@@ -164,12 +168,8 @@ def _grows_with_world(facts: Facts) -> bool:
     return bool(batch.get("per_device"))
 
 
-def is_on_cuda(facts: Facts) -> bool:
-    return str(facts.begin.get("device", "cpu" if facts.is_own else "cuda")).startswith("cuda")
-
-
 def _exchange(facts: Facts, step: dict[str, float]) -> Exchange:
-    if is_on_cuda(facts):
+    if is_on_cuda(facts) or not facts.is_own:
         return Exchange(copying=NCCL_COPYING, algorithms=(RING, TREE))
     processors = _busy_processors(facts, step)
     copying = replace(GLOO_COPYING, value=GLOO_COPYING.value / min(processors, 1.0))

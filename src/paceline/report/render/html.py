@@ -12,6 +12,7 @@ from paceline.report.answers.words import commands_marked
 from paceline.report.comparison import Comparison
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import series
+from paceline.report.remedies.offer import with_gain
 from paceline.report.render.curves import compared_loss, compared_scaling, compared_score, plots_of
 from paceline.report.render.heading import heading
 from paceline.report.render.style import page, phase_class
@@ -135,7 +136,7 @@ def _findings(facts: Facts) -> str:
         return ""
     items = "".join(
         f"<li><b>{escape(one.what)}</b>{f' ({escape(one.place)})' if one.place else ''}: "
-        f"{escape(one.evidence)}.<br>Change: {escape(one.change)}</li>"
+        f"{escape(one.evidence)}.<br>Change: {escape(with_gain(one))}</li>"
         for one in facts.findings
     )
     return f"<section><h2>Findings in the script</h2><ol>{items}</ol></section>"

@@ -8,6 +8,7 @@ from paceline.report.answers.answer import Answer
 from paceline.report.answers.words import commands_marked
 from paceline.report.comparison import Comparison
 from paceline.report.facts.facts import Facts
+from paceline.report.remedies.offer import with_gain
 from paceline.report.render.heading import heading
 from paceline.report.roles.tables import role_tables
 from paceline.report.scaling import scaling_rows
@@ -62,7 +63,7 @@ def _findings(facts: Facts) -> Iterator[str]:
         yield "## Findings in the script\n"
     for one in facts.findings:
         where = f" (`{one.place}`)" if one.place else ""
-        yield f"- **{one.what}**{where}: {one.evidence}. Change: {one.change}"
+        yield f"- **{one.what}**{where}: {one.evidence}. Change: {with_gain(one)}"
     if facts.findings:
         yield ""
 

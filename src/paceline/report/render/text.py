@@ -10,6 +10,7 @@ from paceline.report.answers import answers
 from paceline.report.answers.answer import Answer
 from paceline.report.comparison import Comparison
 from paceline.report.facts.facts import Facts, Score
+from paceline.report.remedies.offer import with_gain
 from paceline.report.render.heading import heading
 from paceline.report.roles.tables import role_tables
 from paceline.report.scaling import scaling_rows
@@ -152,7 +153,7 @@ def _findings(facts: Facts) -> Iterator[str]:
     for number, one in enumerate(facts.findings, 1):
         where = f" ({one.place})" if one.place else ""
         yield from _wrapped(f"{one.what}{where}: {one.evidence}", f"{number:2d}. ", _INDENT)
-        yield from _wrapped(f"change: {one.change}", _INDENT, _INDENT + "  ")
+        yield from _wrapped(f"change: {with_gain(one)}", _INDENT, _INDENT + "  ")
 
 
 def _step(facts: Facts) -> Iterator[str]:

@@ -60,6 +60,8 @@ class Server:
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
         self._parked: dict[int, Parked] = {}
+        self._in_use: list[Parked] = []
+        """Of the update that is being made."""
         self._published: tuple[int, torch.Tensor] | None = None
         self._snapshots: list[Message] = []
         self._state: ShardState | None = None
@@ -155,9 +157,7 @@ class Server:
     def _collect(self, order: Message) -> None:
         parked = [self._parked[seat] for seat in order["seats"]]
         self._weights.add_up([each.row for each in parked])
-        for each in parked:
-            each.lease = None
-        self._changed.notify_all()
+        self._in_use = parked
 
     def _update(self, _channel: Channel, order: Message) -> None:
         with self._changed, self.clock.phase(OPTIMIZER):
@@ -165,6 +165,9 @@ class Server:
                 self._collect(order)
             if order["rate"] is not None:
                 self._weights.update(order["rate"], order["factor"])
+            for each in self._in_use:
+                each.lease = None
+            self._in_use = []
             self.version, self._published = order["version"], None
             self._changed.notify_all()
 
@@ -243,9 +246,13 @@ class Server:
             self._count(sent=row.numel() * row.element_size(), pulls=1)
 
     def _publish(self) -> tuple[int, torch.Tensor]:
-        """A copy that stays as it is while it is sent; one for all who ask for this version."""
+        """What stays as it is while it is sent; one copy for all who ask for this version. In step
+        nobody needs one: the next update waits until all have what they asked for."""
         if self._published is None:
-            self._published = (self.version, self._weights.weights.to(self.wire, copy=True))
+            strategy = self.recipe.strategy
+            is_in_step = strategy.mode == "sync" and not strategy.backup
+            row = self._weights.weights.to(self.wire, copy=not is_in_step)
+            self._published = (self.version, row)
         return self._published
 
     def _wait_until_loaded(self) -> None:

@@ -21,12 +21,12 @@ class ShardState:
 
     def __init__(self, shard: Shard, settings: OptimizerSettings, weights: torch.Tensor) -> None:
         self.shard, self.weights = shard, weights
-        self.gradient = torch.zeros_like(weights)
+        self.gradient = weights
+        """Of the next update: the row in which it was added up."""
+        self._own_row: torch.Tensor | None = None
         self._pieces = list(_segments(shard))
         self._values = [self._view(self.weights, piece) for piece in self._pieces]
         self._parameters = [nn.Parameter(value) for value in self._values]
-        for parameter, piece in zip(self._parameters, self._pieces, strict=True):
-            parameter.grad = self._view(self.gradient, piece)
         groups = with_weights(settings, self._parameters, [p.group for p in self._pieces])
         self.optimizer = optimizer_of(settings, groups, {"cpu"})
         self._decay = settings.average
@@ -39,10 +39,18 @@ class ShardState:
 
     @torch.no_grad()
     def add_up(self, gradients: Sequence[torch.Tensor]) -> None:
-        """Always in the same order, so that sums round the same."""
-        self.gradient.copy_(gradients[0])
+        """Always in the same order, so that sums round the same; in the first one's place, where
+        it has all digits, because copying takes as long as adding."""
+        first = gradients[0]
+        if first.dtype != self.weights.dtype:
+            if self._own_row is None:
+                self._own_row = torch.empty_like(self.weights)
+            first = self._own_row.copy_(first)
         for gradient in gradients[1:]:
-            self.gradient.add_(gradient)
+            first.add_(gradient)
+        self.gradient = first
+        for parameter, piece in zip(self._parameters, self._pieces, strict=True):
+            parameter.grad = self._view(first, piece)
 
     def norm_squared(self) -> float:
         return float(torch.linalg.vector_norm(self.gradient, dtype=torch.float64)) ** 2

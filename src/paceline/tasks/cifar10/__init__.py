@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from paceline.tasks.contract import TaskKind
+from paceline.tasks.contract import MadeUp, TaskKind
 from paceline.units import Scale
 
 if TYPE_CHECKING:
@@ -34,6 +34,16 @@ class Cifar10Kind(TaskKind):
         from paceline.tasks.cifar10.network import build_network
 
         return build_network(recipe.model)
+
+    def made_up_loss(
+        self, recipe: "Cifar10Recipe", network: "nn.Module", device: "torch.device"
+    ) -> MadeUp:
+        from paceline.tasks.cifar10.task import FULL_SIZE
+        from paceline.tasks.pictures import made_up_pictures
+
+        sizes = recipe.augment.sizes
+        num, side = recipe.batch.micro_size, sizes[-1][1] if sizes else FULL_SIZE
+        return MadeUp(made_up_pictures(network, num, side, device), num, "image")
 
     def check_data(self, recipe: "Cifar10Recipe") -> None:
         from paceline.data.places import data_directory

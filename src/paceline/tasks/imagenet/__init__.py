@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from paceline.arguments import Verbs, count
-from paceline.tasks.contract import TaskKind
+from paceline.tasks.contract import MadeUp, TaskKind
 from paceline.units import Scale
 
 if TYPE_CHECKING:
@@ -39,6 +39,15 @@ class ImagenetKind(TaskKind):
 
         model = recipe.model
         return ImagenetResNet(model.depth, model.num_classes, model.width)
+
+    def made_up_loss(
+        self, recipe: "ImagenetRecipe", network: "nn.Module", device: "torch.device"
+    ) -> MadeUp:
+        from paceline.tasks.pictures import made_up_pictures
+
+        sizes = recipe.augment.sizes
+        num, side = recipe.batch.micro_size, sizes[-1][1] if sizes else recipe.augment.size
+        return MadeUp(made_up_pictures(network, num, side, device), num, "image")
 
     def check_data(self, recipe: "ImagenetRecipe") -> None:
         # Importing the first also tells when a library for pictures is missing.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from paceline.arguments import Verbs, count
-from paceline.tasks.contract import TaskKind
+from paceline.tasks.contract import MadeUp, TaskKind
 from paceline.units import Scale
 
 if TYPE_CHECKING:
@@ -36,6 +36,14 @@ class NmtKind(TaskKind):
         from paceline.tasks.nmt.network import nmt_shape
 
         return Transformer(nmt_shape(recipe))
+
+    def made_up_loss(
+        self, recipe: "NmtRecipe", network: "nn.Module", device: "torch.device"
+    ) -> MadeUp:
+        from paceline.tasks.nmt.made_up import made_up_batch
+
+        batch, num_tokens = made_up_batch(recipe, device)
+        return MadeUp(network(batch).loss_sum, num_tokens, "target token")
 
     def check_data(self, recipe: "NmtRecipe") -> None:
         from paceline.data.places import data_directory

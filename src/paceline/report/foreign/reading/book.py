@@ -135,6 +135,9 @@ class Book:
             run.began = run.began or in_words(self.pace.began)
         if run.steps_wanted and run.step >= run.steps_wanted:
             run.has_end = True
+        if run.has_end and run.failure is not None:
+            run.notes.append(f"when it was over: {run.failure.line}")
+            run.failure = None
         self._count_copies()
         if self._num_processes > 1 and not run.world:
             run.world = self._num_processes

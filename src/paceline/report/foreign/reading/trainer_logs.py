@@ -1,6 +1,8 @@
 """What Hugging Face's Trainer logs, printed or in `trainer_state.json`, as facts."""
 
 from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
 from typing import NamedTuple
 
 from paceline.report.foreign.run import Curve, ForeignRun
@@ -62,7 +64,7 @@ def _steps_of(entries: Sequence[Entry], per_epoch: float | None) -> list[int] | 
         return None
     guessed = [(entry.epoch or 0.0) * per_epoch for entry in entries]
     every = _logging_steps(
-        [g for g, e in zip(guessed, entries, strict=True) if "loss" in e.values], 1 / per_epoch
+        [g for g, e in zip(guessed, entries, strict=True) if "loss" in e.values], per_epoch
     )
     if not every:
         return [round(guess) for guess in guessed]
@@ -77,28 +79,43 @@ def _on_multiples(
     steps: list[int] = []
     num_losses = 0
     for guess, entry in zip(guessed, entries, strict=True):
-        rounding = 0.5 + 0.005 * per_epoch + guess / per_epoch
+        error = _rounding(per_epoch) + guess / per_epoch
         if "loss" not in entry.values:
-            steps.append(
-                steps[-1] if steps and abs(steps[-1] - guess) <= rounding else round(guess)
-            )
+            steps.append(steps[-1] if steps and abs(steps[-1] - guess) <= error else round(guess))
             continue
         num_losses += 1
-        counted = num_losses * every
-        near = counted if abs(counted - guess) <= rounding else round(guess / every) * every
-        steps.append(near)
+        counted, nearest = num_losses * every, round(guess / every) * every
+        is_ambiguous = error >= every / 2 and abs(counted - guess) <= error
+        steps.append(counted if is_ambiguous else nearest)
     return steps
 
 
-def _logging_steps(guessed: Sequence[float], drift: float) -> int | None:
-    """The distance of which all logged steps are multiples, as far as rounding lets it be seen.
-    `drift` is by how much of itself a guess may be wrong."""
+def _rounding(per_epoch: float) -> float:
+    """By how many steps an epoch with two digits may be wrong."""
+    return 0.5 + 0.005 * per_epoch
+
+
+def _logging_steps(guessed: Sequence[float], per_epoch: float) -> int | None:
+    """The distance of which all logged steps are multiples, as far as rounding lets it be seen:
+    the usual one between two lines, or where that is lost in the rounding, the mean."""
     if len(guessed) < 3 or guessed[-1] <= 0:
         return None
+    usual = median(b - a for a, b in pairwise(guessed))
+    if usual > 4 * _rounding(per_epoch):
+        every = round(usual)
+        return every if _are_multiples(guessed, every, per_epoch) else None
     mean = guessed[-1] / len(guessed)
     every = round(mean)
-    fits = every > 0 and abs(mean - every) < (0.25 / len(guessed) + drift) * every
+    fits = every > 0 and abs(mean - every) < (0.25 / len(guessed) + 1 / per_epoch) * every
     return every if fits else None
+
+
+def _are_multiples(guessed: Sequence[float], every: int, per_epoch: float) -> bool:
+    near = [
+        abs(guess - round(guess / every) * every) <= _rounding(per_epoch) + guess / per_epoch
+        for guess in guessed
+    ]
+    return sum(near) >= 0.9 * len(near)
 
 
 def _steps_per_epoch(entries: Sequence[Entry]) -> float | None:
@@ -124,6 +141,9 @@ def _fill_curves(run: ForeignRun, step: int, values: dict[str, float]) -> None:
         run.is_wall_whole = True
         run.has_end = True
         return
+    last = run.training_loss.last
+    if "loss" in values and last is not None and last[0] == step:
+        return  # printed twice
     rate = values.get("learning_rate")
     if rate is not None and "loss" in values:
         run.rate.add(step, rate)

@@ -64,6 +64,9 @@ def _by_records(folder: Path, binary: Path) -> list[ForeignRun]:
     run.has_end = reader.exit_code == 0
     if reader.exit_code:
         run.notes.append(f"W&B says that it ended with exit code {reader.exit_code}")
+    if reader.runtime_seconds:
+        run.wall_seconds, run.is_wall_whole = reader.runtime_seconds, True
+        run.wall_how = "_runtime of its last values, which counts from the begin of the run"
     if reader.counters.samples:
         run.counters.append(reader.counters)
     if reader.is_counting_calls:
@@ -79,6 +82,8 @@ class _Reader:
         self.exit_code: int | None = None
         self.counters = Counters(host, "wandb", is_point_in_time=True)
         self.is_counting_calls = False
+        self.runtime_seconds: float | None = None
+        """From the begin of the run to its last values."""
         self._name: str | None = None
 
     def scalars(self, found: Iterator[Record]) -> Iterator[Scalar]:
@@ -94,6 +99,7 @@ class _Reader:
 
     def _history(self, values: dict[str, Any]) -> Iterator[Scalar]:
         time = number(values.get("_timestamp"))
+        self.runtime_seconds = number(values.get("_runtime")) or self.runtime_seconds
         step = self._step_of(values)
         if time is None or step is None:
             return

@@ -63,10 +63,11 @@ class _Reader:
             return
         given = _object(line) if len(line) <= _LONGEST else {}
         values = {name: v for name, text in given.items() if (v := number(text)) is not None}
+        if _EPOCH_LINE.match(line):  # of a family that counts from 0
+            self._is_of_epochs, self._lowest_epoch = True, 0
         step = self._step_of(values)
         if step is None:
             return
-        self._is_of_epochs = self._is_of_epochs or bool(_EPOCH_LINE.match(line))
         loss, rate = _first(values, _LOSSES), _first(values, _RATES)
         if loss is not None:
             self._book.progress(Progress(step, loss, rate, stamp=_clock(given)))
@@ -140,4 +141,5 @@ def _clock(given: dict[str, Any]) -> float | None:
     return None
 
 
-FORMAT = TextFormat(TOOL, ('"epoch"', '"step"', '_step"', '"iter'), sureness, _Reader, 2)
+_HINTS = ('"epoch"', '"step"', '_step"', '_steps"', '"iter', '"update', '_updates"')
+FORMAT = TextFormat(TOOL, _HINTS, sureness, _Reader, least_lines=2)

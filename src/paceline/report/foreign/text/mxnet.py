@@ -73,6 +73,16 @@ class _Epoch:
     """Of all its steps, without validation."""
     speed: int | None = None
     """Samples per second, cut to a whole number, from the first batch to the begin of the last."""
+    last_index: int = -1
+
+    def cover(self, index: int, step_seconds: float, spacing: int | None) -> None:
+        """A line tells of the steps since the line before; where lines were cut out, of as many as
+        lines usually do."""
+        passed = index - self.last_index if index > self.last_index else spacing or 1
+        num_steps = passed if not spacing or passed < 2 * spacing else spacing
+        self.covered += num_steps
+        self.seconds += num_steps * step_seconds
+        self.last_index = index
 
     def mean(self, batch: int | None) -> EpochMean | None:
         if self.trained_seconds is not None:
@@ -187,14 +197,9 @@ class _Reader:
             told.stamp,
             _scores(values),
         )
-        before = self._book.run.step
         self._book.progress(step)
         if seconds is not None:
-            epoch = self._epochs[told.epoch]
-            usual = self._book.pace.spacing or told.index + 1
-            num_steps = min(at - before, usual) if at > before else usual
-            epoch.covered += num_steps
-            epoch.seconds += num_steps * seconds
+            self._epochs[told.epoch].cover(told.index, seconds, self._book.pace.spacing)
         self._tell_mean(told.epoch)
 
     def _place(self, told: _Line) -> int:

@@ -43,7 +43,8 @@ _DISTRIBUTED = re.compile(r"Distributed training: False")
 
 def sureness(line: str) -> float:
     if line.startswith("{"):
-        is_ours = '"data_time"' in line and '"iter"' in line and '"loss"' in line
+        is_placed = '"iter"' in line or '"step"' in line
+        is_ours = '"data_time"' in line and '"loss"' in line and is_placed
         return CERTAIN if is_ours else NO
     if "time:" not in line or "loss" not in line:
         return NO
@@ -119,10 +120,11 @@ class _Reader:
             for part in str(text or "").split("\n"):
                 self._about(part)
         values = {str(name): number(value) for name, value in given.items()}
-        if given.get("mode") == "val" or ("iter" not in given and "step" in given):
-            self._evaluated_json(given, values)
-        elif values.get("iter") is not None and values.get("time") is not None:
+        is_placed = values.get("iter", values.get("step")) is not None
+        if given.get("mode") != "val" and "loss" in given and "time" in given and is_placed:
             self._progress_json(given, values)
+        elif is_placed:
+            self._evaluated_json(given, values)
 
     def _progress_json(self, given: dict[str, Any], values: dict[str, float | None]) -> None:
         step = whole(given.get("step")) or self._place.step_of(

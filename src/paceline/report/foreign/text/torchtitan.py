@@ -6,6 +6,7 @@
 `tps` are tokens per second of one device. The time of a step is that between the stamps.
 """
 
+import math
 import re
 from pathlib import Path
 
@@ -22,7 +23,10 @@ _VALUE = re.compile(rf"\b(tps|mfu|grad_norm|lr):\s*({NUMBER})")
 _VALIDATION = re.compile(rf"\bvalidate step:\s*(\d+)\s+loss:\s*({NUMBER})")
 _PARAMETERS = re.compile(r"\bsize:\s*([\d,]+) total parameters")
 _WANTED = re.compile(r"total steps (\d+)")
-_WORLD = re.compile(r"Building \d+-D device mesh with \[.*?\], \[([\d, ]+)\]")
+_MESH = re.compile(r"Building (?:\d+-D )?device mesh with (.*)")
+_SIZES = re.compile(r"\[([\d, ]+)\]")
+_PARALLEL = re.compile(r"\b(pp|dp_replicate|dp_shard|cp|tp)=(\d+)")
+"""Experts lie across the same devices, so `ep` counts none of its own."""
 _LOCAL = re.compile(r"local batch size (\d+), global batch size (\d+)")
 _DEVICE = re.compile(r"(?:CUDA|XPU|HIP) capacity: (.+?) with")
 
@@ -66,6 +70,8 @@ class _Reader:
                 run.steps_wanted = int(wanted[1])
         elif match := _DEVICE.search(line):
             run.devices = (match[1],)
+        elif match := _MESH.search(line):
+            run.world, run.world_how = _num_devices(match[1]), "the device mesh that it builds"
         elif "Training completed" in line:
             run.has_end = True
         else:
@@ -74,12 +80,23 @@ class _Reader:
     def finish(self) -> list[ForeignRun]:
         runs = self._book.finish()
         for run in runs:
-            run.unit = "token"
-            run.notes.append("its tokens per second (`tps`) are those of one device")
+            run.unit, of_one = "token", run.units_per_second
+            run.units_per_second = of_one * run.world if of_one and run.world else None
+            if of_one:
+                told = f"its tokens per second (`tps`) are those of one device: {of_one:,.0f}"
+                run.notes.append(told)
             if self._mfu:
                 told = f"its own figure of model FLOPs utilisation (MFU): {self._mfu:g} %"
                 run.notes.append(told)
         return runs
+
+
+def _num_devices(mesh: str) -> int | None:
+    """'pp=2, dp_replicate=1, dp_shard=4, ...' or "['dp', 'tp'], [4, 2]"."""
+    sizes = [int(size) for _, size in _PARALLEL.findall(mesh)]
+    if not sizes and (match := _SIZES.search(mesh)):
+        sizes = [int(size) for size in match[1].split(",") if size.strip()]
+    return math.prod(sizes) or None if sizes else None
 
 
 FORMAT = TextFormat(TOOL, ("tps:",), sureness, _Reader)

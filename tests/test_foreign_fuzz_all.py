@@ -1,0 +1,236 @@
+"""Every reader of a printed log, of a table and of a store: whatever is cut, doubled, shuffled,
+interleaved or stored in another way, there is no traceback, and lines that survive say the same."""
+
+import gzip
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from paceline.errors import UserError
+from paceline.report.foreign import ForeignRun, read_foreign
+from tests.log_answers import answers_of
+from tests.long_logs import LONG_LOGS
+from tests.test_foreign_stores import wandb_run
+
+BUDGET = settings(
+    max_examples=6,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+"""The same examples every time, few of each: there are twenty readers."""
+LINES = {name: list(make()) for name, make in LONG_LOGS.items()}
+COUNTED = {"hugging face"}
+"""Without the lines before training the step of a line cannot be known: lines are counted, which
+a note says."""
+ALIKE = {"Keras", "Sockeye"}
+"""Two lines of these belong together, so that one alone says another thing."""
+
+
+def joined(lines: Iterable[str]) -> bytes:
+    return ("\n".join(lines) + "\n").encode()
+
+
+def told_of(path: Path, content: bytes) -> ForeignRun | None:
+    """None where the log is refused in one clear message."""
+    path.write_bytes(content)
+    try:
+        run = read_foreign(path)
+    except UserError:
+        return None
+    assert answers_of(run, link=1e9)
+    return run
+
+
+@lru_cache
+def whole_of(name: str) -> ForeignRun:
+    with TemporaryDirectory() as directory:
+        run = told_of(Path(directory) / "whole.log", joined(LINES[name]))
+    assert run is not None
+    return run
+
+
+def losses(run: ForeignRun) -> dict[int, float]:
+    return dict(run.training_loss.points)
+
+
+def assert_nothing_new(run: ForeignRun | None, whole: ForeignRun, name: str) -> None:
+    """Each loss that is told is one of the whole log's, at its step."""
+    if run is None or run.tool != whole.tool:
+        return
+    true = losses(whole)
+    if name in COUNTED and any("names no steps" in note for note in run.notes):
+        assert set(losses(run).values()) <= set(true.values())
+        return
+    for step, value in losses(run).items():
+        assert true.get(step) == value, step
+
+
+def assert_same_pace(run: ForeignRun, whole: ForeignRun, tolerance: float) -> None:
+    mean, true = run.step_times.mean_seconds, whole.step_times.mean_seconds
+    assert (mean is None) == (true is None)
+    if mean is not None and true is not None:
+        assert mean == pytest.approx(true, rel=tolerance)
+
+
+@pytest.mark.parametrize("name", LONG_LOGS)
+def test_the_long_log_of_every_tool_is_read_as_it_stands(name: str) -> None:
+    run = whole_of(name)
+    assert len(losses(run)) == 40
+    assert not any("runs here" in note for note in run.notes)
+
+
+@pytest.mark.parametrize("name", [name for name in LONG_LOGS if name != "Keras"])
+@BUDGET
+@given(data=st.data())
+def test_a_cut_log_tells_nothing_that_the_whole_does_not(
+    tmp_path: Path, name: str, data: st.DataObject
+) -> None:
+    whole, content = whole_of(name), joined(LINES[name])
+    first = data.draw(st.integers(0, len(content)))
+    last = data.draw(st.integers(first, len(content)))
+    assert_nothing_new(told_of(tmp_path / "cut.log", content[first:last]), whole, name)
+
+
+@pytest.mark.parametrize("name", [name for name in LONG_LOGS if name not in ALIKE])
+@BUDGET
+@given(data=st.data())
+def test_lost_lines_take_only_their_own_figures_with_them(
+    tmp_path: Path, name: str, data: st.DataObject
+) -> None:
+    whole, lines = whole_of(name), LINES[name]
+    lost = data.draw(st.sets(st.integers(6, len(lines) - 2), max_size=8))
+    kept = [line for n, line in enumerate(lines) if n not in lost]
+    run = told_of(tmp_path / "lost.log", joined(kept))
+    assert run is not None
+    if name not in COUNTED:
+        assert_nothing_new(run, whole, name)
+    assert len(losses(run)) >= len(losses(whole)) - len(lost)
+    assert_same_pace(run, whole, 0.05)
+
+
+@pytest.mark.parametrize("name", [name for name in LONG_LOGS if name not in ALIKE])
+@BUDGET
+@given(data=st.data())
+def test_lines_that_are_there_twice_count_once(
+    tmp_path: Path, name: str, data: st.DataObject
+) -> None:
+    whole, lines = whole_of(name), LINES[name]
+    twice = data.draw(st.sets(st.integers(0, len(lines) - 1), max_size=10))
+    doubled = [line for n, line in enumerate(lines) for _ in range(2 if n in twice else 1)]
+    run = told_of(tmp_path / "twice.log", joined(doubled))
+    assert run is not None
+    assert (run.step, run.world) == (whole.step, whole.world)
+    if name not in COUNTED:
+        assert losses(run) == losses(whole)
+    assert_same_pace(run, whole, 0.01)
+
+
+@pytest.mark.parametrize("name", LONG_LOGS)
+@BUDGET
+@given(order=st.randoms(use_true_random=False))
+def test_shuffled_logs_never_give_a_traceback(tmp_path: Path, name: str, order: Any) -> None:
+    lines = list(LINES[name])
+    order.shuffle(lines)
+    told_of(tmp_path / "shuffled.log", joined(lines))
+
+
+@pytest.mark.parametrize("name", LONG_LOGS)
+@BUDGET
+@given(order=st.randoms(use_true_random=False), num_ranks=st.integers(2, 4))
+def test_interleaved_ranks_are_told_apart_by_their_prefix(
+    tmp_path: Path, name: str, order: Any, num_ranks: int
+) -> None:
+    whole, lines = whole_of(name), LINES[name]
+    left = {rank: iter(lines) for rank in range(num_ranks)}
+    turns = [rank for rank in range(num_ranks) for _ in lines]
+    order.shuffle(turns)
+    run = told_of(tmp_path / "ranks.log", joined(f"[rank{r}]:{next(left[r])}" for r in turns))
+    assert run is not None
+    assert run.step == whole.step
+    assert losses(run) == losses(whole)
+    assert_same_pace(run, whole, 1e-6)
+
+
+@pytest.mark.parametrize("name", LONG_LOGS)
+@BUDGET
+@given(
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+    is_packed=st.booleans(),
+)
+def test_how_a_log_is_stored_changes_nothing(
+    tmp_path: Path, name: str, encoding: str, end: str, is_packed: bool
+) -> None:
+    whole = whole_of(name)
+    content = (end.join(LINES[name]) + end).encode(encoding)
+    run = told_of(tmp_path / "other.log", gzip.compress(content) if is_packed else content)
+    assert run is not None
+    assert losses(run) == losses(whole)
+    assert run.step_times.total_seconds == whole.step_times.total_seconds
+
+
+@pytest.mark.parametrize("name", LONG_LOGS)
+@BUDGET
+@given(data=st.data())
+def test_damaged_bytes_never_give_a_traceback(
+    tmp_path: Path, name: str, data: st.DataObject
+) -> None:
+    content = bytearray(joined(LINES[name]))
+    for place in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=60)):
+        content[place] = data.draw(st.integers(0, 255))
+    told_of(tmp_path / "damaged.log", bytes(content))
+
+
+TABLE = ["step,train_loss,val_loss", *(f"{10 * n},{9 - n / 10},{n}" for n in range(1, 41))]
+HISTORY = [{"loss": 9 - n / 10, "step": 10 * n, "epoch": n / 10} for n in range(1, 41)]
+STATE = json.dumps({"log_history": HISTORY, "max_steps": 400, "global_step": 400})
+CELL = {"cell_type": "code", "source": [], "outputs": [{"text": LINES["unknown"]}]}
+FILES = {
+    "metrics.csv": joined(TABLE),
+    "trainer_state.json": STATE.encode(),
+    "notebook.ipynb": json.dumps({"cells": [CELL]}).encode(),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+@BUDGET
+@given(data=st.data())
+def test_files_that_hold_a_run_survive_being_cut_and_damaged(
+    tmp_path: Path, name: str, data: st.DataObject
+) -> None:
+    path, whole = tmp_path / name, FILES[name]
+    run = told_of(path, whole[: data.draw(st.integers(1, len(whole)))])
+    if run is not None and name == "metrics.csv":
+        assert losses(run).items() <= {10 * n: 9 - n / 10 for n in range(1, 41)}.items()
+    content = bytearray(whole)
+    for place in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=40)):
+        content[place] = data.draw(st.integers(0, 255))
+    told_of(path, bytes(content))
+
+
+@pytest.fixture(scope="module")
+def wandb_bytes(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return (wandb_run(tmp_path_factory.mktemp("wandb"), 50) / "run-abc.wandb").read_bytes()
+
+
+@BUDGET
+@given(data=st.data())
+def test_a_wandb_file_survives_being_cut_and_damaged(
+    tmp_path: Path, wandb_bytes: bytes, data: st.DataObject
+) -> None:
+    path = tmp_path / "run-abc.wandb"
+    told_of(path, wandb_bytes[: data.draw(st.integers(1, len(wandb_bytes)))])
+    content = bytearray(wandb_bytes)
+    for place in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=40)):
+        content[place] = data.draw(st.integers(0, 255))
+    told_of(path, bytes(content))
