@@ -25,8 +25,8 @@ def test_what_hosts_have_not_exchanged_yet_survives_on_storage_of_their_own(
     path = lab.local / "runs" / tmp_path.name
     run = RemoteRun.start(hosts, pictures, path, *DILOCO, practice="compute=0.1")
     try:
-        run.wait_for((lab.local_of("node1") / "runs" / tmp_path.name / "checkpoints").exists)
-        run.wait_for(lambda: "[node0] step 12/40" in run.said)
+        there = lab.local_of("node1") / "runs" / tmp_path.name / "checkpoints"
+        run.wait_for((there / "step-0000010").exists)
         run.worker("node1").kill()
         assert run.finish() == 0, run.said
     finally:
@@ -44,7 +44,6 @@ def test_on_slow_links_auto_finds_a_way_and_a_run_that_goes_on_keeps_it(
     settings = ["steps=500", "reduce=auto", "reduce.may_change_result=true"]
     run = start(2, *settings, practice="")
     run.wait_for_steps(attempt=1, more=20, seconds=150)
-    assert "where a host computes less than" in run.said, "the doctor's sentence"
     begin = next(event for event in run.events() if event["kind"] == "begin")
     assert begin["reduce"] not in ("plain", "overlap")
     assert f"reduce: auto takes {begin['reduce']}" in run.said
