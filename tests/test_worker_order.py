@@ -16,7 +16,7 @@ from paceline.world import join
 SOURCES = sorted(Path(paceline.__file__).parent.rglob("*.py"))
 OF_THE_USER = {"DATA", "MIRROR", "KERNEL", "PRACTICE", "LINK"}
 OF_THE_LAB = {"LAB", "LAB_HOST"}
-OF_JOB_FILES = {"SPOT", "SPOT_SECONDS", "PLACE"}
+OF_JOB_FILES = {"SPOT", "SPOT_SECONDS", "PLACE", "GIVE_BACK"}
 OF_THE_OBSERVER = {"OBSERVE", "RUN"}
 CHANGING = {"update", "setdefault", "pop", "popitem", "clear", "putenv", "unsetenv"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.files import write_whole
+from paceline.files import whole_file, write_whole
 
 _DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _AWAY = (errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.ETIMEDOUT, errno.ENODEV)
@@ -96,11 +96,9 @@ def write_file(path: Path, text: str) -> None:
 
 def write_private(path: Path, text: str) -> None:
     """The same of a file that nobody but this user may read."""
-    aside = path.with_name(f"{path.name}.{os.getpid()}")
-    handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    aside.replace(path)
+    with whole_file(path) as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(text.encode())
 
 
 def prepare_directory(path: Path) -> None:

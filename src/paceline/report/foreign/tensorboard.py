@@ -224,9 +224,10 @@ def _run_of(path: Path, series: list[_Series]) -> ForeignRun:
 
 
 def _last_step_of(known: list[_Series], clock: _Series) -> int:
-    """An evaluation after the last logged step of training tells how far that went."""
+    """An evaluation after the last logged step of training tells how far that went; as late as the
+    next step that would have been logged it tells nothing: some count an evaluation as a step."""
     last, spacing = clock.times.points[-1][0], clock.times.spacing or 1
-    later = [one.last_step for one in known if last < one.last_step <= last + spacing]
+    later = [one.last_step for one in known if last < one.last_step < last + spacing]
     return max([last, *later])
 
 
