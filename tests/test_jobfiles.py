@@ -77,6 +77,23 @@ def test_a_run_that_will_not_be_kept_is_said_to_be_so(capsys: pytest.CaptureFixt
     assert "ends with them" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("kind", "option"), [("sky", "--hours"), ("kubernetes", "--region")])
+def test_an_option_that_the_engine_has_nothing_for_is_not_passed_over(
+    kind: str, option: str
+) -> None:
+    arguments = parse(["launch", kind, "cifar10-tiny", *JOBS[kind], option, "3"])
+    with pytest.raises(UserError) as caught:
+        arguments.call(arguments)
+    assert f"leave {option} out" in caught.value.fix
+
+
+@pytest.mark.parametrize("hours", ["0", "-1", "nan", "inf", "long"])
+def test_a_time_that_is_none_is_refused(hours: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["launch", "dstack", "cifar10-tiny", f"--hours={hours}"])
+    assert "is not a number of hours above 0" in capsys.readouterr().err
+
+
 def test_a_script_of_the_users_is_run_observed_and_sent_along(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
