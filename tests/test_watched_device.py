@@ -1,4 +1,4 @@
-"""The watch over a device that is not there finds what it is for: code that waited or failed once."""
+"""The watch over a device that is not there finds what it is for: code that waited, or failed."""
 
 from collections.abc import Callable
 
