@@ -194,6 +194,21 @@ def test_what_an_old_configuration_means_and_lacks_is_said(
         written(capsys, "import", str(old), "--image", "x")
 
 
+def test_all_mistakes_of_an_old_configuration_are_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = tmp_path / "config.yaml"
+    old.write_text(
+        "trainingInput:\n  args: --steps 10\n  workerCount: -1\n  scheduling: 3\n"
+        "  masterConfig: {acceleratorConfig: {type: NVIDIA_TESLA_T4, count: two}}\n"
+    )
+    with pytest.raises(UserError) as caught:
+        written(capsys, "import", str(old), "--image", "example/train:1")
+    for place in ("args: ", "workerCount: ", "scheduling: ", "acceleratorConfig.count: "):
+        assert place in caught.value.what
+    assert "_Scheduling" not in caught.value.what
+
+
 SUBMIT = ("kubernetes", "cifar10-tiny", *POD, "--storage", "claim", "--submit")
 
 
