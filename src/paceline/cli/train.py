@@ -316,7 +316,9 @@ def add_selftest(verbs: Verbs) -> None:
 
 def run_selftest(arguments: argparse.Namespace) -> int:
     from paceline.machine.alone import run_alone
+    from paceline.machine.tuning import exact_environment
 
     say("checking: this takes minutes, and leaves nothing behind")
     form, extent = "json" if arguments.json else "text", "quick" if arguments.quick else "all"
-    return run_alone("paceline.selftest", [form, extent, arguments.device])
+    words = [form, extent, arguments.device]
+    return run_alone("paceline.selftest", words, variables=exact_environment(True))
