@@ -192,6 +192,21 @@ def test_without_a_chief_in_tf_config_the_first_worker_is_it() -> None:
     assert (node.rank, node.address, node.roles) == (2, "b", ("chief", "worker", "server"))
 
 
+@pytest.mark.parametrize(
+    ("cluster", "task", "problem"),
+    [
+        ({"chief": ["a"], "worker": ["b:2"]}, {"type": "chief", "index": 0}, "'a', which is no"),
+        ({"chief": "a:1"}, {"type": "chief", "index": 0}, "'chief' in TF_CONFIG is 'a:1'"),
+        ({"chief": ["a:1"]}, {"type": "chief", "index": "first"}, "number first, which its"),
+        (["a:1"], {"type": "chief", "index": 0}, "'cluster' in TF_CONFIG is"),
+        ({"chief": ["a:1"]}, "chief", "'task' in TF_CONFIG is 'chief'"),
+    ],
+)
+def test_mistakes_in_tf_config_are_named(cluster: object, task: object, problem: str) -> None:
+    with pytest.raises(UserError, match=problem):
+        find_node({"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})})
+
+
 def test_a_single_host_trains_as_if_no_engine_had_started_it() -> None:
     assert find_node({**SKYPILOT, "SKYPILOT_NUM_NODES": "1", "SKYPILOT_NODE_RANK": "0"}) is None
     assert find_node({"TF_CONFIG": "{}"}) is None

@@ -101,7 +101,7 @@ class Worker:
     def lease_size(self) -> int:
         """In micro-batches."""
         num_micro = self.attempt.task.micro_batches_per_step(self.pace.num_shares)
-        return max(1, num_micro // self.pace.num_shares)
+        return self.pace.lease_size(num_micro)
 
     def begin(self, launched_at: float, facts: dict[str, Any]) -> None:
         self.attempt.begin(launched_at, facts, Coming(iter(self._ahead), self.lease_size))

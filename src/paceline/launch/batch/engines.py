@@ -18,6 +18,11 @@ from paceline.terminal import printable_line
 PORT = 29500
 """Where the first host listens when the engine names no port; torchrun's own default."""
 
+_CLUSTER_FORM = (
+    'write {"cluster": {"chief": ["HOST:PORT"], "worker": ["HOST:PORT", ...], "ps": [...]}, '
+    '"task": {"type": "worker", "index": 0}}'
+)
+
 
 @dataclass(frozen=True)
 class Node:
@@ -131,9 +136,8 @@ def _vertex(variables: Mapping[str, str]) -> Node | None:
         return None
     roles = {"workerpool0": CHIEF, "workerpool1": WORKER, "workerpool2": SERVER}
     job = variables.get("CLOUD_ML_JOB_ID", "")
-    return _of_cluster(
-        "Vertex AI", spec, roles, f"{job}{(spec.get('task') or {}).get('trial', '')}"
-    )
+    trial = _part("Vertex AI", spec, "task").get("trial", "")
+    return _of_cluster("Vertex AI", spec, roles, f"{job}{trial}")
 
 
 def _tf_config(variables: Mapping[str, str]) -> Node | None:
@@ -147,30 +151,61 @@ def _of_cluster(
     source: str, spec: dict[str, Any], roles: Mapping[str, str], job: str
 ) -> Node | None:
     """`roles`: what the engine calls them, in the order of ranks, and what they are here."""
-    cluster, task = spec.get("cluster") or {}, spec.get("task") or {}
-    name, index = str(task.get("type", "")), int(task.get("index", 0))
-    members = [(kind, i, at) for kind in roles for i, at in enumerate(cluster.get(kind) or [])]
-    if not members or not name:
+    cluster, task = _part(source, spec, "cluster"), _part(source, spec, "task")
+    members = [
+        (kind, index, str(at))
+        for kind in roles
+        for index, at in enumerate(_addresses(source, cluster, kind))
+    ]
+    if not members or not task.get("type"):
         return None
+    known = [(kind, index) for kind, index, _ in members]
+    rank = known.index(_own_task(source, task, roles, known))
+    address, port = _address_and_port(source, members[0][2])
+    here = tuple(roles[kind] for kind, _, _ in members)
+    named = (CHIEF, *here[1:]) if here[0] == WORKER else here
+    has_servers = SERVER in named
+    return Node(
+        source, rank, len(members), address, port, job=job, roles=named if has_servers else ()
+    )
+
+
+def _part(source: str, spec: dict[str, Any], name: str) -> dict[str, Any]:
+    part = spec.get(name) or {}
+    if not isinstance(part, dict):
+        raise UserError(f"'{name}' in {source} is {part!r}", _CLUSTER_FORM)
+    return part
+
+
+def _addresses(source: str, cluster: dict[str, Any], kind: str) -> list[Any]:
+    addresses = cluster.get(kind) or []
+    if not isinstance(addresses, list):
+        raise UserError(f"'{kind}' in {source} is {addresses!r}, which is no list", _CLUSTER_FORM)
+    return addresses
+
+
+def _own_task(
+    source: str, task: dict[str, Any], roles: Mapping[str, str], known: list[tuple[str, int]]
+) -> tuple[str, int]:
+    name, number = str(task["type"]), str(task.get("index", 0))
     if name not in roles:
         raise UserError(
             f"this host is '{name}' to {source}, which is no role here: the chief evaluates",
             f"ask for these alone: {', '.join(roles)}",
         )
-    known = [(kind, i) for kind, i, _ in members]
-    if (name, index) not in known:
+    if not number.isdecimal() or (name, int(number)) not in known:
         raise UserError(
-            f"{source} says that this is '{name}' number {index}, which its cluster does not name",
+            f"{source} says that this is '{name}' number {number}, which its cluster does not name",
             "its 'task' must be one of its 'cluster'",
         )
-    address, _, port = str(members[0][2]).rpartition(":")
-    here = tuple(roles[kind] for kind, _, _ in members)
-    named = (CHIEF, *here[1:]) if here[0] == WORKER else here
-    has_servers = SERVER in named
-    rank = known.index((name, index))
-    return Node(
-        source, rank, len(members), address, int(port), job=job, roles=named if has_servers else ()
-    )
+    return name, int(number)
+
+
+def _address_and_port(source: str, text: str) -> tuple[str, int]:
+    address, _, port = text.rpartition(":")
+    if not address or not port.isdecimal():
+        raise UserError(f"{source} names '{text}', which is no HOST:PORT", _CLUSTER_FORM)
+    return address, int(port)
 
 
 def _read_json(variables: Mapping[str, str], name: str) -> dict[str, Any] | None:

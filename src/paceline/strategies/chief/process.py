@@ -84,9 +84,8 @@ class Chief:
         self.updates.scale = LossScale.of(needs_scale, start.numbers.get("scaler", {}))
         self.attempt.recorder.steps_go_on = not self.pace.is_sync
         self.buffers = buffers
-        num_micro = self.attempt.task.micro_batches_per_step(self.pace.num_shares)
         self.coordinator = Coordinator(
-            self.updates, self.attempt.recipe.steps, num_micro, self._stop_asked
+            self.updates, self.attempt.recipe.steps, self._num_micro, self._stop_asked
         )
         self._keepers = Keepers(self.meeting)
         self.meeting.answer("chief", self._let_in)
@@ -117,7 +116,8 @@ class Chief:
                 self.attempt, here, self.pace, self._shards, lines, self.wire, ahead
             )
         self.attempt.begin(launched_at, facts, Coming(iter(ahead), num_each))
-        for text in self.pace.notes(self.attempt.recipe.optimizer.clip_norm is not None):
+        clips = self.attempt.recipe.optimizer.clip_norm is not None
+        for text in self.pace.notes(clips, self._num_micro):
             self.attempt.recorder.note("note", step=self.updates.version, text=text)
         self._is_open.set()
         guard = self.attempt.recipe.guard
@@ -130,10 +130,14 @@ class Chief:
         return self.roles.trains(0)
 
     @property
+    def _num_micro(self) -> int:
+        """Micro-batches of a step."""
+        return self.attempt.task.micro_batches_per_step(self.pace.num_shares)
+
+    @property
     def lease_size(self) -> int:
-        """Micro-batches of a lease."""
-        num_micro = self.attempt.task.micro_batches_per_step(self.pace.num_shares)
-        return max(1, num_micro // self.pace.num_shares)
+        """In micro-batches."""
+        return self.pace.lease_size(self._num_micro)
 
     # ---- the main thread
 
