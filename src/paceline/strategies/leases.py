@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paceline.settings import StrategySettings
+from paceline.settings import StrategySettings, default_staleness
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Pace:
         """None is no limit."""
         if self.settings.mode == "bounded":
             told = self.settings.staleness
-            return max(2 * (self.num_trainers - 1), 1) if told is None else told
+            return default_staleness(self.num_trainers) if told is None else told
         return 0 if self.is_sync else None
 
     def lease_size(self, num_micro: int) -> int:

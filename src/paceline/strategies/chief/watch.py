@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from paceline.strategies.chief.coordinator import Coordinator, Seat
-from paceline.strategies.meeting import Meeting, Pulses
+from paceline.strategies.rendezvous import Heartbeats, Rendezvous
 from paceline.units import format_seconds
 
 _LOOK_SECONDS = 1.0
@@ -17,13 +17,13 @@ class TrainerWatch:
 
     def __init__(
         self,
-        meeting: Meeting,
+        rendezvous: Rendezvous,
         coordinator: Coordinator,
         lost: Callable[[Seat, str], None],
         hang_seconds: float,
         return_seconds: float,
     ) -> None:
-        self._pulses, self._coordinator, self._lost = Pulses(meeting), coordinator, lost
+        self._heartbeats, self._coordinator, self._lost = Heartbeats(rendezvous), coordinator, lost
         self._hang_seconds, self._return_seconds = hang_seconds, return_seconds
         self._alone_since: float | None = None
         threading.Thread(target=self._work, name="watch", daemon=True).start()
@@ -38,7 +38,7 @@ class TrainerWatch:
 
     def _look(self) -> None:
         seats = {f"rank-{seat.rank}": seat for seat in list(self._coordinator.seats.values())}
-        for name, seconds in self._pulses.silent_seconds(seats).items():
+        for name, seconds in self._heartbeats.silent_seconds(seats).items():
             if seconds > self._hang_seconds:
                 self._lost(seats[name], f"no sign of life for {format_seconds(seconds)}")
         if seats or not self._coordinator.has_begun:
