@@ -71,6 +71,14 @@ def test_with_bounded_staleness_the_slowest_worker_is_named() -> None:
     assert found.straggler.extra_seconds == pytest.approx(60 / 20 - 60 / 80)
 
 
+def test_with_bounded_staleness_nobody_is_named_where_all_are_alike() -> None:
+    rank = {COMPUTE: 0.4, NETWORK: 0.6}
+    alike = [trainer(number, 60.0, 50) for number in range(2)]
+    found = judge(times(rank, rank), 100, roles(Waits(chief=50), "bounded", *alike))
+    assert found.straggler is None
+    assert found.word == "network"
+
+
 def test_in_step_waiting_for_one_slow_worker_is_no_link() -> None:
     """All wait for rank 1, and little else."""
     fast, slow = {COMPUTE: 0.3, NETWORK: 0.7}, {COMPUTE: 0.9, NETWORK: 0.1}

@@ -66,7 +66,7 @@ class Member:
 
     def live(self, pulse: Pulse | None) -> str:
         """To the end of the run; why it ended."""
-        heartbeat = Heartbeat(self.rendezvous, f"rank-{self.rank}", _leave)
+        heartbeat = Heartbeat(self.rendezvous, self.rank, _leave)
         if self.server is not None:
             self.server.open(self.rendezvous)
         place = self._find_place()

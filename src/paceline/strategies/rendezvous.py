@@ -86,8 +86,9 @@ class Rendezvous:
 class Heartbeat:
     """Tells the others, once a second, that this process is alive."""
 
-    def __init__(self, rendezvous: Rendezvous, name: str, on_loss: Callable[[], None]) -> None:
-        self._store, self._name, self._on_loss = rendezvous.store(), name, on_loss
+    def __init__(self, rendezvous: Rendezvous, rank: int, on_loss: Callable[[], None]) -> None:
+        """`on_loss`: when the store is gone."""
+        self._store, self._rank, self._on_loss = rendezvous.store(), rank, on_loss
         self._over = threading.Event()
         self._number = 0
         self._beat()
@@ -95,7 +96,7 @@ class Heartbeat:
 
     def _beat(self) -> None:
         self._number += 1
-        self._store.set(f"beat/{self._name}", str(self._number))
+        self._store.set(f"beat/{self._rank}", str(self._number))
 
     def _work(self) -> None:
         while not self._over.wait(_BEAT_SECONDS):
@@ -115,13 +116,13 @@ class Heartbeats:
 
     def __init__(self, rendezvous: Rendezvous) -> None:
         self._store = rendezvous.store()
-        self._heard: dict[str, tuple[bytes, float]] = {}
+        self._heard: dict[int, tuple[bytes, float]] = {}
 
-    def silent_seconds(self, names: Iterable[str]) -> dict[str, float]:
+    def silent_seconds(self, ranks: Iterable[int]) -> dict[int, float]:
         now, told = time.monotonic(), {}
-        for name in names:
-            beat = self._store.get(f"beat/{name}")
-            if beat != self._heard.get(name, (b"", 0.0))[0]:
-                self._heard[name] = (beat, now)
-            told[name] = now - self._heard[name][1]
+        for rank in ranks:
+            beat = self._store.get(f"beat/{rank}")
+            if beat != self._heard.get(rank, (b"", 0.0))[0]:
+                self._heard[rank] = (beat, now)
+            told[rank] = now - self._heard[rank][1]
         return told

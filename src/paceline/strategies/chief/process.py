@@ -20,7 +20,7 @@ from paceline.strategies.chief.loss_scale import LossScale
 from paceline.strategies.chief.server_lines import Gathered, ServerLines
 from paceline.strategies.chief.state import Buffers, fresh, read_checkpoint
 from paceline.strategies.chief.updates import Updates
-from paceline.strategies.chief.watch import TrainerWatch
+from paceline.strategies.chief.watch import SilenceWatch
 from paceline.strategies.flat_rows import Tensors, trained_weights
 from paceline.strategies.leases import Pace, Positions
 from paceline.strategies.rendezvous import Rendezvous
@@ -120,10 +120,10 @@ class Chief:
         for text in self.pace.notes(clips, self._num_micro):
             self.attempt.recorder.note("note", step=self.updates.version, text=text)
         self._is_open.set()
+        name_of = self.roles.name_of
+        servers = {rank: f"{name_of(rank)} (rank {rank})" for rank in self.roles.servers if rank}
         guard = self.attempt.recipe.guard
-        TrainerWatch(
-            self.rendezvous, self.coordinator, self._lost, guard.hang_seconds, guard.return_seconds
-        )
+        SilenceWatch(self.rendezvous, self.coordinator, servers, self._lost, guard)
 
     @property
     def _trains(self) -> bool:

@@ -1,30 +1,39 @@
-"""The chief's eye on its trainers: who is silent is taken for lost, and without any it gives up."""
+"""The chief's eye on the others: who is silent is taken for lost, and without trainers it gives up.
+
+A line that is closed tells at once; a host without power, or a stopped process, closes nothing, and
+is known by its silence.
+"""
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NoReturn
 
+from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+from paceline.settings import GuardSettings
+from paceline.strategies.channel import ChannelLostError
 from paceline.strategies.chief.coordinator import Coordinator, Seat
 from paceline.strategies.rendezvous import Heartbeats, Rendezvous
+from paceline.train.worker import leave_at_once
 from paceline.units import format_seconds
 
 _LOOK_SECONDS = 1.0
+_GRACE_SECONDS = 5.0
 
 
-class TrainerWatch:
-    """A line that is closed tells at once; a host without power, or a stopped process, closes
-    nothing, and is known by its silence."""
-
+class SilenceWatch:
     def __init__(
         self,
         rendezvous: Rendezvous,
         coordinator: Coordinator,
+        servers: Mapping[int, str],
         lost: Callable[[Seat, str], None],
-        hang_seconds: float,
-        return_seconds: float,
+        guard: GuardSettings,
     ) -> None:
-        self._heartbeats, self._coordinator, self._lost = Heartbeats(rendezvous), coordinator, lost
-        self._hang_seconds, self._return_seconds = hang_seconds, return_seconds
+        """`servers`: in other processes, by rank their names. `lost` hears of trainers."""
+        self._heartbeats, self._coordinator = Heartbeats(rendezvous), coordinator
+        self._servers, self._lost, self._guard = servers, lost, guard
         self._alone_since: float | None = None
         threading.Thread(target=self._work, name="watch", daemon=True).start()
 
@@ -37,15 +46,33 @@ class TrainerWatch:
                 return
 
     def _look(self) -> None:
-        seats = {f"rank-{seat.rank}": seat for seat in list(self._coordinator.seats.values())}
-        for name, seconds in self._heartbeats.silent_seconds(seats).items():
-            if seconds > self._hang_seconds:
-                self._lost(seats[name], f"no sign of life for {format_seconds(seconds)}")
-        if seats or not self._coordinator.has_begun:
+        seats = {seat.rank: seat for seat in list(self._coordinator.seats.values())}
+        for rank, seconds in self._heartbeats.silent_seconds([*seats, *self._servers]).items():
+            if seconds <= self._guard.hang_seconds:
+                continue
+            why = f"no sign of life for {format_seconds(seconds)}"
+            if rank in self._servers:
+                self._end_round(f"{self._servers[rank]} is gone ({why})")
+            self._lost(seats[rank], why)
+        self._look_whether_alone(bool(seats))
+
+    def _look_whether_alone(self, has_trainers: bool) -> None:
+        if has_trainers or not self._coordinator.has_begun:
             self._alone_since = None
             return
         self._alone_since = self._alone_since or time.monotonic()
         alone = time.monotonic() - self._alone_since
-        if alone > self._return_seconds:
+        if alone > self._guard.return_seconds:
             text = f"no worker is left, and none came back within {format_seconds(alone)}"
             self._coordinator.fail(RuntimeError(text))
+
+    def _end_round(self, text: str) -> NoReturn:
+        """The main thread may wait for that server for ever, and not hear of it."""
+        error = ChannelLostError(text)
+        self._coordinator.fail(error)
+        time.sleep(_GRACE_SECONDS)
+        try:
+            raise error
+        except ChannelLostError as raised:
+            get_error_handler().record_exception(raised)
+        leave_at_once(1)
