@@ -90,13 +90,12 @@ class Heartbeat:
         """`on_loss`: when the store is gone."""
         self._store, self._rank, self._on_loss = rendezvous.store(), rank, on_loss
         self._over = threading.Event()
-        self._number = 0
         self._beat()
         threading.Thread(target=self._work, name="beat", daemon=True).start()
 
     def _beat(self) -> None:
-        self._number += 1
-        self._store.set(f"beat/{self._rank}", str(self._number))
+        """Never twice the same, also of a process that was started again."""
+        self._store.set(f"beat/{self._rank}", str(time.time_ns()))
 
     def _work(self) -> None:
         while not self._over.wait(_BEAT_SECONDS):

@@ -103,10 +103,6 @@ class Coordinator:
             self._advance()
             self._changed.notify_all()
 
-    @property
-    def has_begun(self) -> bool:
-        return self._num_seats > 0
-
     def fail(self, error: BaseException) -> None:
         """The round cannot go on; whoever waits here raises this."""
         with self._changed:

@@ -1,4 +1,4 @@
-"""The chief's eye on the others: who is silent is taken for lost, and without trainers it gives up.
+"""The chief's eye on the others: who is silent is lost, and with too few trainers it gives up.
 
 A line that is closed tells at once; a host without power, or a stopped process, closes nothing, and
 is known by its silence.
@@ -16,7 +16,7 @@ from paceline.strategies.channel import ChannelLostError
 from paceline.strategies.chief.coordinator import Coordinator, Seat
 from paceline.strategies.rendezvous import Heartbeats, Rendezvous
 from paceline.train.worker import leave_at_once
-from paceline.units import format_seconds
+from paceline.units import count_of, format_seconds
 
 _LOOK_SECONDS = 1.0
 _GRACE_SECONDS = 5.0
@@ -34,7 +34,8 @@ class SilenceWatch:
         """`servers`: in other processes, by rank their names. `lost` hears of trainers."""
         self._heartbeats, self._coordinator = Heartbeats(rendezvous), coordinator
         self._servers, self._lost, self._guard = servers, lost, guard
-        self._alone_since: float | None = None
+        self._too_few_since: float | None = None
+        self._were_enough = False
         threading.Thread(target=self._work, name="watch", daemon=True).start()
 
     def _work(self) -> None:
@@ -54,16 +55,20 @@ class SilenceWatch:
             if rank in self._servers:
                 self._end_round(f"{self._servers[rank]} is gone ({why})")
             self._lost(seats[rank], why)
-        self._look_whether_alone(bool(seats))
+        self._look_whether_too_few(len(seats))
 
-    def _look_whether_alone(self, has_trainers: bool) -> None:
-        if has_trainers or not self._coordinator.has_begun:
-            self._alone_since = None
+    def _look_whether_too_few(self, num_trainers: int) -> None:
+        """With backup workers a step needs all but those. At the start they come one by one."""
+        least = self._coordinator.pace.num_shares
+        self._were_enough |= num_trainers >= least
+        if num_trainers >= least or not self._were_enough:
+            self._too_few_since = None
             return
-        self._alone_since = self._alone_since or time.monotonic()
-        alone = time.monotonic() - self._alone_since
-        if alone > self._guard.return_seconds:
-            text = f"no worker is left, and none came back within {format_seconds(alone)}"
+        self._too_few_since = self._too_few_since or time.monotonic()
+        seconds = time.monotonic() - self._too_few_since
+        if seconds > self._guard.return_seconds:
+            left = f"{num_trainers} of the {count_of(least, 'trainer')} that a step needs"
+            text = f"{left} are left, and none came back within {format_seconds(seconds)}"
             self._coordinator.fail(RuntimeError(text))
 
     def _end_round(self, text: str) -> NoReturn:
