@@ -246,6 +246,8 @@ def _train_detached(arguments: argparse.Namespace) -> int:
     job = _job(arguments, lambda r: None if hosts_decide else _choose_processes(arguments, r).count)
     if job is None:
         return 0
+    if job.recipe.strategy.has_servers and not hosts_decide:
+        _roles_here(arguments, job.recipe)
     words = [word for word in sys.argv[1:] if word != "--detach"]
     return jobs.detach(words, job.run, say)
 
