@@ -158,11 +158,23 @@ def test_a_link_that_bursts_is_faster_in_its_first_minutes() -> None:
 def test_remedies_that_gain_little_are_not_offered() -> None:
     assert remedies(job(), link(1000e9), Size(2)) == []
     offered = remedies(job(), link(1e9), Size(4))
-    assert offered[0].name == "link"
+    assert {"link", "diloco", "bf16", "batch"} <= {remedy.name for remedy in offered}
     assert all(remedy.gain.middle >= 1.03 for remedy in offered)
     assert [r.gain.middle for r in offered] == sorted(
         (r.gain.middle for r in offered), reverse=True
     )
+
+
+def test_hosts_that_are_slower_than_one_are_told_how_not_to_be() -> None:
+    assert predict(job(), link(10e6), [Size(2)])[0].speed_up.middle < 1
+    offered = {remedy.name for remedy in remedies(job(), link(10e6), Size(2))}
+    assert {"one-host", "diloco"} <= offered
+
+
+def test_sending_in_the_order_of_need_is_offered_to_processors_only() -> None:
+    on_processors = job(exchange=Exchange())
+    assert "overlap" in {remedy.name for remedy in remedies(on_processors, link(1e9), Size(4))}
+    assert "overlap" not in {remedy.name for remedy in remedies(job(), link(1e9), Size(4))}
 
 
 def test_what_a_remedy_gains_is_arithmetic() -> None:
