@@ -193,6 +193,23 @@ def test_a_processor_can_be_rented_as_well(work: Work) -> None:
     assert large == pytest.approx(4 * small, rel=0.05)
 
 
+def test_a_plan_is_for_the_exchange_that_the_recipe_asks_for(work: Work) -> None:
+    asked = Question((4,), type_name="g4dn.2xlarge", bits_per_second=1e8)
+    loaded = {
+        kind: recipe.load("cifar10-resnet20", [f"reduce={kind}"])
+        for kind in ("plain", "bf16", "diloco", "auto")
+    }
+    found = {kind: plan(basis_of_recipe(one, "a", work), asked) for kind, one in loaded.items()}
+    seconds = {kind: one.predictions[0].step_seconds.middle for kind, one in found.items()}
+    assert seconds["diloco"] < seconds["bf16"] < seconds["plain"] == seconds["auto"]
+    sent = {kind: one.predictions[0].sent_bytes_per_step for kind, one in found.items()}
+    assert sent["diloco"] == pytest.approx(sent["plain"] / 64)
+    assert "diloco" in {remedy.name for remedy in found["plain"].remedies}
+    assert not {"bf16", "diloco"} & {remedy.name for remedy in found["diloco"].remedies}
+    assert "as reduce=diloco does, every 32 steps" in as_text(found["diloco"])
+    assert "this plan is for plain" in as_text(found["auto"])
+
+
 def test_what_does_not_fit_the_memory_is_refused_with_what_would(work: Work) -> None:
     basis = basis_of_recipe(recipe.load("cifar10-resnet20", []), "a", work)
     assert basis.memory is not None and basis.memory.estimate is not None

@@ -6,20 +6,23 @@ from typing import TYPE_CHECKING, Final
 
 from paceline.errors import UserError
 from paceline.pace.job import Exchange, Figure, Job, Link, Schedule
+from paceline.pace.remedies import exchange_of
 from paceline.plan.elsewhere import Then
 from paceline.report import foreign
 from paceline.report.facts.facts import Facts, Options
 from paceline.report.facts.network import link_of
 from paceline.report.own.run import read_run
 from paceline.report.remedies.job import LAN_LATENCY, calibrated, job_of
-from paceline.settings import Recipe
+from paceline.settings import Recipe, ReduceSettings
 from paceline.tasks.memory import Memory
+from paceline.units import count_of
 
 if TYPE_CHECKING:
     from paceline.train.measure.work import Work
 
 _GIVEN_SPREAD: Final = 0.03
 _USUAL_JITTER: Final = Figure(0.02, 0.5, "assumed: nothing was measured")
+_PLAIN, _AUTO = "plain", "auto"
 NOT_MEASURED: Final = Figure(0.0, 0.0, "not measured")
 _SNAPSHOT_BYTES_PER_SECOND: Final = 1.5e9
 """What a save copies while the loop stands still; writing goes on beside."""
@@ -72,7 +75,10 @@ def basis_of_path(path: Path, link_then: float | None, gradient_bytes: float | N
 
 def basis_of_facts(facts: Facts, gradient_bytes: float | None = None) -> Basis:
     refuse_servers(facts)
-    job = calibrated(job_of(facts, gradient_bytes), facts)
+    reduce = _reduce_of(facts)
+    known = facts.begin.get("gradient_bytes")
+    whole = float(known) if reduce and known else None  # what it sent may have been less
+    job = calibrated(with_reduce(job_of(facts, gradient_bytes or whole), reduce), facts)
     return Basis(
         job=replace(job, precision=str(facts.begin.get("precision") or "")),
         then=Then(" ".join(facts.world.device_names), str(facts.settings.get("precision", "auto"))),
@@ -80,8 +86,35 @@ def basis_of_facts(facts: Facts, gradient_bytes: float | None = None) -> Basis:
         memory=_memory_of(facts),
         device_bytes=_device_bytes(facts),
         price_per_hour=facts.options.price_per_hour,
-        notes=tuple(_notes_on(facts)),
+        notes=(*_notes_on(facts), *_notes_on_reduce(reduce)),
     )
+
+
+def _reduce_of(facts: Facts) -> ReduceSettings | None:
+    """Of a run of ours; several processes record what they did (and `auto` chose), one alone has
+    only the recipe's word. None for plain."""
+    section, did = facts.settings.get("reduce"), facts.begin.get("reduce")
+    if not isinstance(section, dict) or (did or section.get("kind")) in (None, _PLAIN):
+        return None
+    told = {name: section[name] for name in ("parts", "rank", "share") if name in section}
+    every = facts.begin.get("exchanged_every") if did else section.get("every")
+    return ReduceSettings.model_validate(told | {"kind": did or section["kind"], "every": every})
+
+
+def with_reduce(job: Job, reduce: ReduceSettings | None) -> Job:
+    if reduce is None:
+        return job
+    exchange = exchange_of(reduce.kind, job.exchange, reduce.every or 1, reduce.wire_share)
+    return replace(job, exchange=exchange)
+
+
+def _notes_on_reduce(reduce: ReduceSettings | None) -> list[str]:
+    if reduce is None or reduce.kind == _PLAIN:
+        return []
+    if reduce.kind == _AUTO:
+        return ["reduce=auto chooses before the first step; this plan is for plain"]
+    every = f", every {count_of(reduce.every, 'step')}" if reduce.every else ""
+    return [f"gradients are exchanged as reduce={reduce.kind} does{every} (docs/reduce.md)"]
 
 
 def refuse_servers(facts: Facts) -> None:
@@ -144,7 +177,9 @@ def basis_of_recipe(recipe: Recipe, name: str, work: "Work") -> Basis:
         named=name,
     )
     then = Then(precision=recipe.precision)
-    return Basis(job, then, memory=_memory_by(work), notes=(_counted_on(work),))
+    notes = (_counted_on(work), *_notes_on_reduce(recipe.reduce))
+    job = with_reduce(job, recipe.reduce)
+    return Basis(job, then, memory=_memory_by(work), notes=notes)
 
 
 def _memory_by(work: "Work") -> MemoryNeeds | None:
