@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _GIVEN_SPREAD: Final = 0.03
 _USUAL_JITTER: Final = Figure(0.02, 0.5, "assumed: nothing was measured")
 _PLAIN, _AUTO = "plain", "auto"
+_NO_WIRE_MEASURED: Final = Figure(1.0, 0.05, "nobody measured a link between hosts of this job")
 NOT_MEASURED: Final = Figure(0.0, 0.0, "not measured")
 _SNAPSHOT_BYTES_PER_SECOND: Final = 1.5e9
 """What a save copies while the loop stands still; writing goes on beside."""
@@ -76,9 +77,12 @@ def basis_of_path(path: Path, link_then: float | None, gradient_bytes: float | N
 def basis_of_facts(facts: Facts, gradient_bytes: float | None = None) -> Basis:
     refuse_servers(facts)
     reduce = _reduce_of(facts)
-    known = facts.begin.get("gradient_bytes")
-    whole = float(known) if reduce and known else None  # what it sent may have been less
-    job = calibrated(with_reduce(job_of(facts, gradient_bytes or whole), reduce), facts)
+    job = job_of(facts, gradient_bytes)
+    if reduce is not None and gradient_bytes is None:
+        job = replace(job, gradient_bytes=_all_gradients(facts))
+    job = calibrated(with_reduce(job, reduce), facts)
+    if (facts.world.num_hosts or 1) == 1:
+        job = waiting_as_jitter(job)
     return Basis(
         job=replace(job, precision=str(facts.begin.get("precision") or "")),
         then=Then(" ".join(facts.world.device_names), str(facts.settings.get("precision", "auto"))),
@@ -99,6 +103,21 @@ def _reduce_of(facts: Facts) -> ReduceSettings | None:
     told = {name: section[name] for name in ("parts", "rank", "share") if name in section}
     every = facts.begin.get("exchanged_every") if did else section.get("every")
     return ReduceSettings.model_validate(told | {"kind": did or section["kind"], "every": every})
+
+
+def _all_gradients(facts: Facts) -> Figure | None:
+    """Whatever part of them the run sent."""
+    whole = facts.begin.get("gradient_bytes")
+    return Figure(float(whole), 0.0, f"the network of {facts.run}") if whole else None
+
+
+def waiting_as_jitter(job: Job) -> Job:
+    """Processes of one host wait for the slowest of them, not for a wire: what they waited more
+    than the formulas say is the spread of their steps, and no factor for links between hosts."""
+    wider = replace(job.jitter, value=job.network.value * job.jitter.value)
+    if job.network.value != 1.0:
+        wider = replace(wider, source=f"what processes waited for each other, {job.network.source}")
+    return replace(job, jitter=wider, network=_NO_WIRE_MEASURED)
 
 
 def with_reduce(job: Job, reduce: ReduceSettings | None) -> Job:
