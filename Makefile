@@ -34,7 +34,7 @@ demo: $(READY)
 	@$(BIN)/python -m paceline.tasks.nmt.demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not cluster and not engines and not frameworks" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not cluster and not engines and not frameworks" -n 2 --dist loadfile --durations 15
 
 test-gpu: $(READY)
 	PACELINE_TEST_GPU=1 CUBLAS_WORKSPACE_CONFIG=:4096:8 $(BIN)/python -m pytest -m gpu tests/gpu

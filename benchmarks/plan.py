@@ -18,11 +18,12 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -155,7 +156,8 @@ class Lab:
     def close(self) -> None:
         cluster.down(self.lab.directory, _tell, keeps_runs=False)
         for group in self.groups:
-            group.rmdir()
+            with suppress(OSError):  # a process of the host is still being buried
+                group.rmdir()
 
 
 def _tell(text: str) -> None:
@@ -331,6 +333,7 @@ def main() -> None:
     )
     parser.add_argument("--phases", action="store_true", help="what was predicted by phase")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the lab goes down with us
     cases = [
         Case(model, link, int(hosts), arguments.directory)
         for model in arguments.models.split(",")

@@ -103,14 +103,14 @@ def with_exchange(build: Callable[[Exchange], Exchange]) -> Change:
 
 
 def in_16_bits(kind: str) -> Change:
+    return with_exchange(lambda old: _halved(old, kind))
+
+
+def _halved(old: Exchange, kind: str) -> Exchange:
     """Half of the bytes, and some work to make them and back."""
     coding = Figure(_CODING[kind], 0.5, "measured on CPUs; see docs/model.md")
-
-    def build(old: Exchange) -> Exchange:
-        slower = replace(coding, value=coding.value * old.copying.value / Exchange().copying.value)
-        return replace(old, sent_share=old.sent_share / 2, coding=slower)
-
-    return with_exchange(build)
+    slower = replace(coding, value=coding.value * old.copying.value / Exchange().copying.value)
+    return replace(old, sent_share=old.sent_share / 2, coding=slower)
 
 
 def other_buckets(bucket_bytes: float) -> Change:
@@ -118,26 +118,37 @@ def other_buckets(bucket_bytes: float) -> Change:
 
 
 def in_order_of_need(bucket_bytes: float) -> Change:
+    return with_exchange(lambda old: _travelling(old, bucket_bytes))
+
+
+def _travelling(old: Exchange, bucket_bytes: float) -> Exchange:
     """Sending goes on through the update and the next forward pass."""
-
-    def build(old: Exchange) -> Exchange:
-        return replace(old, lasts="next forward", bucket_bytes=bucket_bytes)
-
-    return with_exchange(build)
+    return replace(old, lasts="next forward", bucket_bytes=bucket_bytes)
 
 
 def rarer_exchange(every_steps: int, in_background: bool = False) -> Change:
+    return with_exchange(lambda old: _rarer(old, every_steps, in_background))
+
+
+def _rarer(old: Exchange, every_steps: int, in_background: bool) -> Exchange:
     """Steps of each process's own between two exchanges of the weights. Local SGD waits for them,
     DiLoCo sends them in parts, and in 16 bits, while training goes on."""
+    whole = sum(part.num_bytes for part in old.parts) or 1.0
+    late = replace(old, every_steps=every_steps * old.every_steps, parts=(Part(whole, 1.0),))
+    if not in_background:
+        return late
+    return replace(late, lasts="steps", sent_share=old.sent_share / 2)
 
-    def build(old: Exchange) -> Exchange:
-        whole = sum(part.num_bytes for part in old.parts) or 1.0
-        late = replace(old, every_steps=every_steps * old.every_steps, parts=(Part(whole, 1.0),))
-        if not in_background:
-            return late
-        return replace(late, lasts="steps", sent_share=old.sent_share / 2)
 
-    return with_exchange(build)
+def exchange_of(kind: str, plain: Exchange, every_steps: int, wire_share: float) -> Exchange:
+    """That of a recipe's `reduce`, in place of the one that sends all gradients of every step."""
+    if kind in _CODING:
+        return _halved(plain, kind)
+    if kind == "overlap":
+        return _travelling(plain, OVERLAP_BUCKET_BYTES)
+    if kind in ("local", "diloco"):
+        return _rarer(plain, every_steps, in_background=kind == "diloco")
+    return replace(plain, sent_share=wire_share * plain.sent_share)
 
 
 def rarer_saves(times: int) -> Change:
@@ -194,7 +205,7 @@ def _other_exchanges(exchange: Exchange) -> Iterator[tuple[str, str, Change]]:
     """Of a job that exchanges all gradients of every step; what changes the least comes first."""
     text = "twice the batch, so that gradients are exchanged half as often"
     yield "batch", text, larger_batch(2)
-    if exchange.every_steps != 1 or exchange.sent_share != 1:
+    if exchange.every_steps != 1 or exchange.sent_share != 1 or exchange.lasts != "backward":
         return
     if exchange.is_on_processors:
         text = "gradients that travel on through the next forward pass (reduce=overlap)"
