@@ -129,6 +129,7 @@ def _host_events(run: RunDirectory, offsets: dict[str, Offset], zero: float) -> 
 def _launcher_events(events: list[Event], clock: _Clock) -> Iterator[str]:
     if events:
         yield from _process(_LAUNCHER_PID, "launcher", -1)
+        yield _thread(_LAUNCHER_PID, _TRACKS["marks"][0], "starts and ends")
         for mark in marks_of(events):
             yield _mark(_LAUNCHER_PID, mark, clock)
 
