@@ -127,7 +127,8 @@ def judge(
     others = [*differences[0], *differences[1]]
     if not by_score and (otherwise := learns_otherwise(*runs)):
         early = "one of them saw less than one epoch" if goal else "they have no score in common"
-        return Worth(UNKNOWN, f"{listed(otherwise)} changes what a step learns, and {early}")
+        verb = "changes" if len(otherwise) == 1 else "change"
+        return Worth(UNKNOWN, f"{listed(otherwise)} {verb} what a step learns, and {early}")
     if not others and speeds[0].world_size == speeds[1].world_size and _is_same_hosts(spent):
         return Worth(UNKNOWN, "nothing is known to differ between them")
     return _weigh(speeds, spent, goal, by_score)
