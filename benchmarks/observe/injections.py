@@ -37,9 +37,9 @@ INJECTIONS = {
     "loader": Injection("input", 16, arguments=("--read-seconds", str(_LOADING_SECONDS))),
     "100Mbit": Injection("network", 12, link="100Mbit"),
     "1Gbit": Injection("network", 30, link="1Gbit"),
-    "rank": Injection("straggler", 30, slows_rank=True),
+    "rank": Injection("straggler", 24, slows_rank=True),
     "disk": Injection("checkpoint", 16, saves=True),
-    "load": Injection("compute", 30, num_busy=2 * len(core_numbers())),
+    "load": Injection("compute", 30, num_busy=len(core_numbers())),
 }
 
 
@@ -82,11 +82,11 @@ def busy_programs(count: int, core: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def slowed_rank(workers: Sequence[psutil.Process]) -> Iterator[None]:
-    """The last shares its core with two other programs; the first has one for itself."""
+    """The last shares its core with three other programs; the first has one for itself."""
     first, last = core_numbers()[0], core_numbers()[-1]
     for process, core in zip(workers, (first, last), strict=True):
         os.sched_setaffinity(process.pid, {core})
-    with busy_programs(2, last):
+    with busy_programs(3, last):
         yield
 
 
