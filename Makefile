@@ -71,6 +71,7 @@ bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks.prepare_text
 	$(BIN)/python -m benchmarks.nmt
 	$(BIN)/python -m benchmarks.report
+	$(BIN)/python -m benchmarks.logs
 	$(BIN)/python -m benchmarks.waiting
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.observe

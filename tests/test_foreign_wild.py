@@ -458,6 +458,21 @@ def test_bars_of_which_only_the_end_was_kept_are_rounds_of_one_bar(tmp_path: Pat
     assert run.step_times.mean_seconds == pytest.approx(99 / 441)
 
 
+@pytest.mark.parametrize("wrapped", ["", "                 train/acc: 0.399\n"])
+def test_rich_bars_that_were_kept_when_an_epoch_ended_are_epochs(
+    tmp_path: Path, wrapped: str
+) -> None:
+    """98 steps each, in 22, 25 and 23 s."""
+    line = (
+        "Epoch {}/2 ━━━━━━━━━━━━━━━━ 98/98 0:00:{} • 0:00:00 4.44it/s v_num: 0 train/loss: {}   \n"
+    )
+    ends = [(0, 22, 1.559), (1, 25, 1.2), (2, 23, 1.027)]
+    run = read_text(tmp_path, "".join(line.format(*end) + wrapped for end in ends))
+    assert run.training_loss.points == [(98, 1.559), (196, 1.2), (294, 1.027)]
+    assert run.step_times.mean_seconds == pytest.approx(70 / 294)
+    assert run.tool == "Lightning's progress bars"
+
+
 def test_eole_without_a_wanted_number_of_steps_is_read(tmp_path: Path) -> None:
     line = (
         "[2026-01-01 10:00:{:02d},000 INFO] Step {}; acc: 45.2; ppl: 12.30; xent: 2.51; "

@@ -56,7 +56,7 @@ class _Bar:
     """What stands behind the count."""
 
     def take(self, done: int, seconds: float, more: str, is_apart: bool) -> None:
-        """`is_apart`: something else was printed since the last bar."""
+        """`is_apart`: something else was printed since the last bar, or it had another name."""
         if done < self.done or (is_apart and self._is_next_round(done, seconds, more)):
             self.before += self.done
             self.earlier_seconds += self.seconds
@@ -111,6 +111,7 @@ class _Reader:
         self._failures = Failures()
         self._is_lightning = False
         self._is_apart = False
+        self._last_name = ""
 
     def take(self, line: str) -> None:
         match = _match(line) if "it/s" in line or "s/it" in line or "/s" in line else None
@@ -125,8 +126,9 @@ class _Reader:
         self._is_lightning = self._is_lightning or "v_num" in match["more"]
         bar = self._bars.setdefault(key, _Bar(*key))
         seconds = clock_seconds(match["time"]) or 0.0
-        bar.take(int(match["done"]), seconds, match["more"], self._is_apart)
-        self._is_apart = False
+        is_apart = self._is_apart or match["name"] != self._last_name
+        bar.take(int(match["done"]), seconds, match["more"], is_apart)
+        self._is_apart, self._last_name = False, match["name"]
 
     def finish(self) -> list[ForeignRun]:
         if not self._bars:
