@@ -5,8 +5,9 @@
 
 Ours is a real `paceline train` with one process, measured from its own event lines; the peer is
 the loop that a tutorial teaches, in the same precision, on the same data, with the best number of
-loader processes. Rounds alternate, and the ratio is the median of the paired ones. Nobody has run
-it on a device yet.
+loader processes; for translation also OpenNMT-py, eole and Hugging Face's Trainer, installed as
+`benchmarks.nmt` does (--toolkits, the default on a device). Rounds alternate, and the ratio is the
+median of the paired ones. Nobody has run it on a device yet.
 """
 
 import argparse
@@ -15,12 +16,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import ceil
 from pathlib import Path
 from statistics import median
 
 import torch
 
+from benchmarks.nmt.on_device import TOOLKITS, speed_of_toolkit, write_prepared
+from benchmarks.nmt.peers import PEERS_FOLDER, PeerFailedError
+from benchmarks.nmt.text import Setup
 from benchmarks.pictures import Speed, progress, speed_of_peer, speed_of_run
 from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.machine.arithmetic import best_precision
@@ -42,6 +47,7 @@ class Place:
     device: str
     precision: str
     is_tiny: bool
+    has_toolkits: bool = False
 
     @property
     def worker_counts(self) -> tuple[int, ...]:
@@ -60,6 +66,8 @@ class Case:
     peer_module: str
     peer_words: dict[str, object] = field(default_factory=dict)
     peer_has_loader: bool = True
+    toolkit: Setup | None = None
+    """What it is to train, where the peer is one of the toolkits."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +103,11 @@ def share_of_peak(run: Path) -> float:
 
 
 def peer(case: Case, place: Place, num_steps: int, num_workers: int) -> Speed:
+    if case.toolkit is not None:
+        setup = replace(
+            case.toolkit, steps_per_interval=ceil(num_steps / case.toolkit.num_intervals)
+        )
+        return speed_of_toolkit(case.peer_name, setup, PEERS_FOLDER)
     words: dict[str, object] = {"--steps": num_steps, "--device": place.device}
     words |= {"--precision": place.precision, **case.peer_words}
     if case.peer_has_loader:
@@ -158,6 +171,13 @@ def translation_cases(place: Place, folder: Path) -> Iterator[Case]:
             continue
         chosen = {**words, "--peer": name}
         yield Case(recipe, "tokens", recipe, settings, name, "plain_nmt", chosen, False)
+    if place.has_toolkits:
+        size = "tiny" if place.is_tiny else "base"
+        setup = Setup(size, vocab, tokens, 0, 0, folder=str(folder / "pieces"))
+        setup = replace(setup, device=place.device, precision=place.precision)
+        write_prepared(text, setup)
+        for name in TOOLKITS:
+            yield Case(recipe, "tokens", recipe, settings, name, "", {}, False, setup)
 
 
 def is_installed(package: str) -> bool:
@@ -178,24 +198,38 @@ def choose_place(device: str) -> Place:
     return Place("cuda", best_precision(torch.cuda.get_device_capability()), is_tiny=False)
 
 
-def main() -> None:
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument(
+        "--toolkits",
+        action=argparse.BooleanOptionalAction,
+        help="OpenNMT-py, eole, Hugging Face's Trainer (default: where there is a device)",
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=100, help="measured steps per round")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse()
     try:
         place = choose_place(options.device)
     except UserError as error:
         progress(str(error))
         sys.exit(EXIT_USER_ERROR)
+    has_toolkits = not place.is_tiny if options.toolkits is None else options.toolkits
+    place = replace(place, has_toolkits=has_toolkits)
     rounds, steps = (1, 2) if place.is_tiny else (options.rounds, options.steps)
     name = "processor" if place.is_tiny else torch.cuda.get_device_name()
     print(f"| {name}, {place.precision} | unit | ours | share of peak | peer | peer's | ratio |")
     print("|---|---|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for case in all_cases(place, Path(folder)):
-            compare_case(case, place, steps, rounds)
+            try:
+                compare_case(case, place, steps, rounds)
+            except PeerFailedError as error:
+                progress(f"left out: {case.peer_name}, which {error}")
 
 
 if __name__ == "__main__":

@@ -5,11 +5,12 @@
     python -m benchmarks.strategies --table DIR           # the table of what was measured before
 
 The same recipe and the same number of samples everywhere, with 2 and 4 workers, with and without
-one that is slow, or one that is killed now and then. The network is wide and shallow
-(benchmarks/wide_pictures.py), and what a faster device would compute is waited for, 0.1 s a step of
-32 pictures and of a slow worker three times as much: so four workers and their servers fit on two
-cores, and what is compared is waiting, which is what strategies differ in. Every run is kept, so
-that a measurement can be cut short and gone on with; `paceline report A B` explains any two.
+one that is slow, or one that is killed now and then (three times as many steps, so that it can come
+back). The network is wide and shallow (benchmarks/wide_pictures.py), and what a faster device would
+compute is waited for, 0.2 s for the 48 pictures of a step and for a slow worker three times as
+much: so four workers and their server fit on two cores, and what is compared is waiting, which is
+what strategies differ in. Every run is kept, so that a measurement can be cut short and gone on
+with; `paceline report A B` explains any two. All of it takes about 20 minutes.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import psutil
@@ -33,11 +35,14 @@ from paceline.report.facts.facts import Facts
 from paceline.report.own.run import read_run
 
 _REPOSITORY = Path(__file__).parents[1]
-_STEPS = 80
-_BATCH = 32
-_COMPUTE_SECONDS = 0.1
+_STEPS = 60
+_BATCH = 48
+"""Twelve micro-batches, which 2, 3 (with one backup worker) and 4 workers can share evenly."""
+_COMPUTE_SECONDS = 0.2
 _SLOW_TIMES = 3
-_LEAVES_AT = (0.3, 0.6)
+_LEAVES_TIMES = 3
+_LEAVES_AT = (0.25, 0.6)
+"""Shares of the steps at which a worker is killed."""
 _RESULT = "figures.json"
 _STRATEGIES = {
     "all-reduce": [],
@@ -51,11 +56,11 @@ workload: benchmarks.wide_pictures:WidePictures
 data: {data}
 steps: {steps}
 device: cpu
-batch: {{global: 32, micro: 8}}
+batch: {{global: 48, micro: 4}}
 optimizer: {{kind: sgd, momentum: 0.9}}
 schedule: {{policy: fixed, rate: 0.01}}
 evaluate: {{every_steps: 10, batch: 200, train_samples: 0}}
-checkpoint: {{every_steps: 20}}
+checkpoint: {{every_steps: 10}}
 log: {{every_steps: 5, probe_seconds: 1.0}}
 """
 
@@ -87,8 +92,10 @@ class Case:
         slow = f",compute@{rank}={(_SLOW_TIMES - 1) * seconds:.4f}"
         return f"compute={seconds:.4f}{slow if self.trouble == 'slow' else ''}"
 
-    def words(self, run: Path, recipe: Path, hosts: Path | None) -> list[str]:
-        words = ["train", str(recipe), *_STRATEGIES[self.strategy], "--run", str(run)]
+    def words(self, run: Path, recipe: Path, steps: int, hosts: Path | None) -> list[str]:
+        num_steps = steps * (_LEAVES_TIMES if self.trouble == "leaves" else 1)
+        settings = [*_STRATEGIES[self.strategy], f"steps={num_steps}"]
+        words = ["train", str(recipe), *settings, "--run", str(run)]
         others = range(1, self.num_workers)
         if hosts is not None:
             words += ["--hosts", str(hosts)]
@@ -109,13 +116,21 @@ def cases(links: list[str], workers: list[int]) -> Iterator[Case]:
                 troubles.append("leaves")
             for trouble in troubles:
                 for strategy in _STRATEGIES:
-                    if strategy != "backup" or num_workers > 2:
+                    if _tells_something(strategy, num_workers, trouble):
                         yield Case(strategy, num_workers, link, trouble)
 
 
-def run_case(case: Case, folder: Path, hosts: Path | None) -> None:
+def _tells_something(strategy: str, num_workers: int, trouble: str) -> bool:
+    """Of two workers none is left over as a backup; and a lost worker costs sync what it costs
+    all-reduce, the round."""
+    if strategy == "backup":
+        return num_workers > 2
+    return strategy != "sync" or trouble != "leaves"
+
+
+def run_case(case: Case, folder: Path, steps: int, hosts: Path | None) -> None:
     run = folder / case.name
-    words = case.words(run, folder / "recipe.yaml", hosts)
+    words = case.words(run, folder / "recipe.yaml", steps, hosts)
     with (folder / f"{case.name}.log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "paceline.cli", *words],
@@ -134,21 +149,31 @@ def run_case(case: Case, folder: Path, hosts: Path | None) -> None:
 
 def _kill_worker_when(process: subprocess.Popen[bytes], run: Path, share: float) -> None:
     """The worker of the second host, when this share of the steps is done."""
-    events = RunDirectory(run).rank_events(0)
     while process.poll() is None:
-        told = [e for e in read_events(events) if e["kind"] in ("begin", "steps")]
-        wanted = next((e["steps_wanted"] for e in told if "steps_wanted" in e), 0)
-        if wanted and told[-1]["step"] >= share * wanted:
-            break
-        time.sleep(0.1)
-    for worker in psutil.process_iter():
-        try:
-            line = " ".join(worker.cmdline())
-        except psutil.Error:
-            continue
-        if "paceline.train.worker" in line and f"{run} node1 " in f"{line} ":
+        if _share_done(run) >= share and (worker := _second_worker(run)) is not None:
             worker.kill()
             return
+        time.sleep(0.1)
+
+
+def _share_done(run: Path) -> float:
+    events = RunDirectory(run).rank_events(0)
+    told = [e for e in read_events(events) if e["kind"] in ("begin", "steps")]
+    wanted = next((e["steps_wanted"] for e in told if "steps_wanted" in e), None)
+    return told[-1]["step"] / wanted if wanted else 0.0
+
+
+def _second_worker(run: Path) -> psutil.Process | None:
+    """On node1. One that was started again does not name its host, and only this one ever is."""
+    for process in psutil.process_iter():
+        try:
+            line = " ".join(process.cmdline())
+        except psutil.Error:
+            continue
+        is_there = f"{run} node1 " in f"{line} " or line.endswith(str(run))
+        if "paceline.train.worker" in line and is_there:
+            return process
+    return None
 
 
 def measure(folder: Path, links: list[str], workers: list[int], steps: int) -> None:
@@ -158,28 +183,33 @@ def measure(folder: Path, links: list[str], workers: list[int], steps: int) -> N
         write_pictures(data, num_train=2000, num_validation=1000)
     text = _RECIPE.format(data=data.absolute(), steps=steps)
     (folder / "recipe.yaml").write_text(text, encoding="utf-8")
-    for case in cases(links, workers):
-        if (folder / case.name / _RESULT).exists():
-            continue
-        print(case.name, flush=True)
-        shutil.rmtree(folder / case.name, ignore_errors=True)
-        with _hosts_of(case) as hosts:
-            run_case(case, folder, hosts)
-        found = figures(read_run(folder / case.name))
-        (folder / case.name / _RESULT).write_text(json.dumps(found), encoding="utf-8")
+    left = [c for c in cases(links, workers) if not (folder / c.name / _RESULT).exists()]
+    for (link, num_workers), group in groupby(left, key=lambda c: (c.link, c.num_workers)):
+        with _hosts_for(link, num_workers) as hosts:
+            for case in group:
+                _measure_case(case, folder, steps, hosts)
+
+
+def _measure_case(case: Case, folder: Path, steps: int, hosts: Path | None) -> None:
+    began = time.monotonic()
+    shutil.rmtree(folder / case.name, ignore_errors=True)
+    run_case(case, folder, steps, hosts)
+    found = figures(read_run(folder / case.name))
+    (folder / case.name / _RESULT).write_text(json.dumps(found), encoding="utf-8")
+    print(f"{case.name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def _hosts_of(case: Case) -> Iterator[Path | None]:
-    """The hosts file of a lab for this case; nothing where links are free."""
-    if case.link == "free":
+def _hosts_for(link: str, num_hosts: int) -> Iterator[Path | None]:
+    """The hosts file of a lab; nothing where links are free."""
+    if link == "free":
         yield None
         return
     from paceline.lab import cluster
 
     directory = Path(f"/tmp/paceline-strategies-{os.getpid()}")  # noqa: S108
     try:
-        yield cluster.up(case.num_workers, case.link, directory, lambda _text: None)
+        yield cluster.up(num_hosts, link, directory, lambda _text: None)
     finally:
         cluster.down(directory, lambda _text: None, keeps_runs=False)
 

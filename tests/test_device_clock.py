@@ -25,6 +25,7 @@ from paceline.task_finder import find_task
 from paceline.tasks.cifar10.task import Cifar10
 from paceline.tasks.contract import Task
 from paceline.train.attempt import Attempt
+from paceline.train.guard import FirstGlimpse
 from paceline.train.input import Input, coming_steps
 from paceline.train.measure.device_clock import (
     DeviceMarks,
@@ -357,16 +358,44 @@ def test_a_device_that_waits_for_input_is_told(monkeypatch: pytest.MonkeyPatch) 
     assert "50 % of the time" in warnings[0]
 
 
+# ---- the first steps of several hosts
+
+
+def test_what_hosts_wait_for_each_other_is_told_from_the_devices_stamps() -> None:
+    """Not before they were read, whatever the host has queued; and once."""
+    settled, told = SettledPhases(), list[tuple[float, float]]()
+    glimpse = FirstGlimpse(settled, lambda: settled.num_steps, lambda *step: told.append(step))
+    for step in range(1, 41):
+        if step % 20 == 0:
+            settled.add({"compute": 4.0, "input": 2.0, "network": 10.0, "evaluate": 7.0}, 20)
+        glimpse.after_step()
+        assert len(told) == (step >= 20)
+    ((busy, waited),) = told
+    assert (round(busy, 6), round(waited, 6)) == (0.3, 0.5)
+
+
 # ---- probes, traffic, exactness
 
 
+@dataclass
 class Driver:
-    """Four devices, as NVIDIA's library tells them."""
+    """Devices, as NVIDIA's library tells them: of the first nothing, because it is lost."""
+
+    NVMLError = LookupError
+    count: int = 4
+    part: str = "MIG-part"
 
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        return 4
+        return self.count
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Any:  # noqa: N802
+        if uuid != self.part:
+            raise self.NVMLError(uuid)
+        return SimpleNamespace(number=uuid)
 
     def nvmlDeviceGetHandleByIndex(self, number: int) -> Any:  # noqa: N802
+        if number == 0:
+            raise self.NVMLError("GPU is lost")
         return SimpleNamespace(number=number)
 
     def nvmlDeviceGetUUID(self, handle: Any) -> str:  # noqa: N802
@@ -376,7 +405,15 @@ class Driver:
 def test_only_the_devices_that_the_run_uses_are_probed() -> None:
     uuids = [f"0000000{n}-aaaa-bbbb-cccc-dddddddddddd" for n in (1, 3)]
     assert [handle.number for handle in used_handles(Driver(), uuids)] == [1, 3]
-    assert len(used_handles(Driver(), ["of a part of a split card"])) == 4
+
+
+def test_of_a_split_card_only_the_part_that_the_run_uses_is_probed() -> None:
+    assert [handle.number for handle in used_handles(Driver(), ["part"])] == ["MIG-part"]
+
+
+def test_devices_that_nobody_knows_are_not_taken_for_those_of_the_run() -> None:
+    assert used_handles(Driver(), ["unknown"]) == []
+    assert len(used_handles(Driver(count=2), ["unknown"])) == 1
 
 
 def test_a_run_on_the_processor_uses_no_device() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from paceline import recipe
+from paceline.cli import train
 from paceline.errors import UserError
 from paceline.machine import amd, devices
 from paceline.machine.devices import (
@@ -98,22 +100,44 @@ def test_a_batch_that_grows_with_the_world_feeds_all_devices() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("asked", "remedy"),
+    [
+        (["--procs", "2"], "--procs 1"),
+        (
+            ["strategy=parameter-server", "--roles", "chief=1,worker=1,server=2"],
+            "name fewer workers in --roles",
+        ),
+    ],
+)
 def test_more_processes_than_devices_are_refused_before_anything_starts(
-    paceline: CommandLine, tmp_path: Path
+    paceline: CommandLine, tmp_path: Path, asked: list[str], remedy: str
 ) -> None:
     path = play_driver(tmp_path, cards(1))
-    command = paceline.training("runs/a", "steps=1", procs=2)
+    command = [*paceline.training("runs/a", "steps=1")[:-2], *asked]
     result = paceline(*command, PATH=path, CUDA_VISIBLE_DEVICES="0")
     assert result.returncode == 2
     assert "2 processes were asked for, and there is 1 CUDA device" in result.stderr
-    assert "--procs 1, or train on the processor: device=cpu" in result.stderr
+    assert f"{remedy}, or train on the processor: device=cpu" in result.stderr
     assert not (paceline.cwd / "runs/a").exists()
+
+
+@pytest.mark.parametrize(("num_devices", "num_trainers"), [(0, 2), (1, 1), (2, 2), (8, 4)])
+def test_beside_a_parameter_server_a_process_trains_on_each_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_devices: int, num_trainers: int
+) -> None:
+    """On the processor two; a step of this recipe has four micro-batches."""
+    monkeypatch.setenv("PATH", play_driver(tmp_path, cards(num_devices)))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    loaded = recipe.load("cifar10-tiny", ["strategy=parameter-server"])
+    roles = train._roles_here(Namespace(roles=None, procs=None), loaded)
+    assert (len(roles.trainers), len(roles.servers)) == (num_trainers, 1)
 
 
 @pytest.mark.parametrize(
     ("num_devices", "num_procs", "said"),
     [
-        (1, 1, ""),
+        (1, 1, "processes: 1 (one per CUDA device)"),
         (2, 2, "processes: 2 (one per CUDA device)"),
         (8, 4, "processes: 4 (of 8 CUDA devices, because a step has only 4 micro-batches"),
     ],

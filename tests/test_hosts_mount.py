@@ -1,5 +1,8 @@
 """What `paceline hosts mount` makes of an address."""
 
+import os
+import subprocess
+
 import pytest
 
 from paceline.errors import UserError
@@ -19,6 +22,18 @@ def test_a_password_is_never_written() -> None:
     with pytest.raises(UserError, match="never written into /etc/fstab"):
         read_storage("smb://server/share")
     assert read_storage("smb://server/share", "/etc/smb").options.startswith("credentials=/etc/smb")
+
+
+def test_files_of_a_share_belong_to_the_user_who_trains() -> None:
+    """Root mounts it; the host's own shell says who the user is, now and in fstab."""
+    steps = mount_steps(read_storage("smb://server/share", "/etc/smb"), "/data")
+    apply = {step.name: step.apply or "" for step in steps}
+    assert ",uid=$(id -u),gid=$(id -g)," in apply["mount"]
+    written = apply["fstab"].partition("&& ")[2].partition(" |")[0]
+    line = subprocess.check_output(["sh", "-c", written], text=True)
+    owner = f"uid={os.getuid()},gid={os.getgid()}"
+    options = f"credentials=/etc/smb,vers=3.0,{owner},_netdev"
+    assert line == f"//server/share /data cifs {options} 0 0\n"
 
 
 def test_two_machines_without_anything_share_over_ssh() -> None:

@@ -77,6 +77,23 @@ def test_a_run_that_will_not_be_kept_is_said_to_be_so(capsys: pytest.CaptureFixt
     assert "ends with them" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("kind", "option"), [("sky", "--hours"), ("kubernetes", "--region")])
+def test_an_option_that_the_engine_has_nothing_for_is_not_passed_over(
+    kind: str, option: str
+) -> None:
+    arguments = parse(["launch", kind, "cifar10-tiny", *JOBS[kind], option, "3"])
+    with pytest.raises(UserError) as caught:
+        arguments.call(arguments)
+    assert f"leave {option} out" in caught.value.fix
+
+
+@pytest.mark.parametrize("hours", ["0", "-1", "nan", "inf", "long"])
+def test_a_time_that_is_none_is_refused(hours: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["launch", "dstack", "cifar10-tiny", f"--hours={hours}"])
+    assert "is not a number of hours above 0" in capsys.readouterr().err
+
+
 def test_a_script_of_the_users_is_run_observed_and_sent_along(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +171,21 @@ def test_a_type_that_names_no_machine_is_refused(text: str) -> None:
         read_machine(text)
 
 
+def test_vertex_gets_accelerators_by_its_own_names(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("vertex", "cifar10-tiny", *POD, "--procs", "1", "--type")
+    (spec,) = load(written(capsys, *words, "n1-standard-8+t4:2"))
+    assert spec["workerPoolSpecs"][0]["machineSpec"]["acceleratorType"] == "NVIDIA_TESLA_T4"
+    with pytest.raises(UserError, match="no accelerator A10G"):
+        written(capsys, *words, "n1-standard-8+A10G:1")
+    with pytest.raises(UserError, match="must know which machines"):
+        written(capsys, *words, "T4:1")
+
+
+def test_a_bucket_is_no_claim_of_kubernetes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError, match="not the name of a persistent volume claim"):
+        written(capsys, "kubernetes", "cifar10-tiny", *POD, "--storage", "s3://bucket")
+
+
 def test_names_are_what_every_engine_takes() -> None:
     assert job_name("My Recipe_2.yaml") == "my-recipe-2-yaml"
     assert job_name("2024") == "run-2024"
@@ -175,6 +207,21 @@ def test_what_an_old_configuration_means_and_lacks_is_said(
     old.write_text("just: something\n")
     with pytest.raises(UserError, match="no configuration of AI Platform"):
         written(capsys, "import", str(old), "--image", "x")
+
+
+def test_all_mistakes_of_an_old_configuration_are_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = tmp_path / "config.yaml"
+    old.write_text(
+        "trainingInput:\n  args: --steps 10\n  workerCount: -1\n  scheduling: 3\n"
+        "  masterConfig: {acceleratorConfig: {type: NVIDIA_TESLA_T4, count: two}}\n"
+    )
+    with pytest.raises(UserError) as caught:
+        written(capsys, "import", str(old), "--image", "example/train:1")
+    for place in ("args: ", "workerCount: ", "scheduling: ", "acceleratorConfig.count: "):
+        assert place in caught.value.what
+    assert "_Scheduling" not in caught.value.what
 
 
 SUBMIT = ("kubernetes", "cifar10-tiny", *POD, "--storage", "claim", "--submit")
@@ -232,3 +279,12 @@ def test_a_file_that_holds_something_else_is_not_overwritten(tmp_path: Path) -> 
     with pytest.raises(UserError, match="holds something else"):
         arguments.call(arguments)
     assert mine.read_text(encoding="utf-8") == "mine\n"
+
+
+@pytest.mark.parametrize(
+    ("place", "message"), [("/dev/null/job.yaml", "cannot write"), ("/dev", "is a directory")]
+)
+def test_a_place_that_cannot_be_written_to_is_told(place: str, message: str) -> None:
+    arguments = parse(["launch", "sky", "cifar10-tiny", "--type", "T4:1", "--to", place])
+    with pytest.raises(UserError, match=message):
+        arguments.call(arguments)

@@ -206,10 +206,35 @@ def test_automatic_numbers_of_processes_are_found_out_on_the_host() -> None:
 def test_variables_of_an_engine_that_do_not_fit_together_are_refused() -> None:
     with pytest.raises(UserError, match="host 7 of 3"):
         find_node({**SKYPILOT, "SKYPILOT_NODE_RANK": "7"})
-    with pytest.raises(UserError, match="not JSON"):
-        find_node({"CLUSTER_SPEC": "{"})
     with pytest.raises(UserError, match="a range of hosts"):
         find_node({**KUBEFLOW, "PET_NNODES": "1:3"})
+
+
+@pytest.mark.parametrize("name", ["CLUSTER_SPEC", "TF_CONFIG"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "Invalid JSON"),
+        ("[1]", "cannot be read"),
+        ('{"cluster": ["a:1"]}', "cluster"),
+        ('{"cluster": {}, "task": {"type": "worker", "index": "x"}}', "task.index"),
+        ('{"cluster": {}, "task": "worker"}', "task"),
+    ],
+)
+def test_a_cluster_in_a_form_that_nobody_writes_is_refused(
+    name: str, text: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        find_node({name: text})
+    assert f"unset {name}" in caught.value.fix
+
+
+def test_a_host_without_a_port_is_met_at_torchruns_own_and_one_with_letters_is_refused() -> None:
+    task = {"type": "worker", "index": 1}
+    node = find_node({"TF_CONFIG": json.dumps({"cluster": {"worker": ["a", "b"]}, "task": task})})
+    assert node is not None and (node.address, node.port) == ("a", 29500)
+    with pytest.raises(UserError, match="'a:x', which is no ADDRESS:PORT"):
+        find_node({"TF_CONFIG": json.dumps({"cluster": {"worker": ["a:x", "b"]}, "task": task})})
 
 
 def test_a_process_that_was_put_into_a_place_takes_it_whatever_the_engine_says() -> None:

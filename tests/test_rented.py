@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from paceline.cloud.quotas import quota_of
 from paceline.hosts.importing import import_hosts
 from paceline.machine.probe import machine_type
 from paceline.report.answers.cost import cost
@@ -14,6 +15,37 @@ from paceline.report.facts.facts import Options
 from paceline.report.own.run import read_run
 from paceline.report.prices import ON_DEMAND, SPOT, Price, find_price, remember_price
 from tests.stored_runs import plateaued
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "spot", "code"),
+    [
+        ("g4dn.2xlarge", False, "L-DB2E81BA"),
+        ("gr6.4xlarge", True, "L-3819A6DF"),
+        ("p4d.24xlarge", True, "L-7212CCBC"),
+        ("p5.48xlarge", True, "L-C4BD4855"),
+        ("p5.48xlarge", False, "L-417A185B"),
+        ("trn1.2xlarge", False, "L-2C3B7624"),
+        ("t3.large", False, "L-1216C47A"),
+        ("inf2.xlarge", False, "L-1945791B"),
+        ("im4gn.large", False, "L-1216C47A"),
+        ("hpc7a.96xlarge", False, "L-F7808C92"),
+        ("hpc7a.96xlarge", True, None),
+        ("mac2.metal", False, None),
+    ],
+)
+def test_each_family_of_machines_has_its_own_limit(
+    instance_type: str, spot: bool, code: str | None
+) -> None:
+    quota = quota_of(instance_type, spot)
+    assert (quota.code if quota else None) == code
+    assert quota is None or quota.covers(instance_type)
+
+
+def test_what_is_up_counts_against_the_limit_of_its_way_of_paying() -> None:
+    on_demand, spot = quota_of("p5.48xlarge", False), quota_of("p5.48xlarge", True)
+    assert on_demand is not None and on_demand.covers("p3.2xlarge")
+    assert spot is not None and not spot.covers("p3.2xlarge")
 
 
 def firmware(folder: Path, vendor: str, product: str) -> Path:

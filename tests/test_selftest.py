@@ -79,6 +79,11 @@ def test_states_of_batch_norm_and_adam_are_compared_after_a_move(bench: Bench) -
     assert states.state_moves(bench, "cifar10", "adam") == "the same bits between cpu alone"
 
 
+def test_deterministic_runs_are_compared(bench: Bench) -> None:
+    assert training.repeats_itself(bench, "cifar10").startswith("4 losses and 4 scores")
+    assert torch.backends.cudnn.benchmark and not torch.are_deterministic_algorithms_enabled()
+
+
 def test_a_state_that_changed_on_its_way_is_a_failure() -> None:
     one = {"w": {"a": torch.zeros(2)}}
     with pytest.raises(CheckError, match="a has other values after the move"):

@@ -106,10 +106,12 @@ def test_the_limit_is_twice_the_number_of_others_unless_it_is_given() -> None:
 
 
 def test_what_may_not_be_expected_is_said() -> None:
-    assert pace(4).notes(clips=True) == []
-    (clipping,) = pace(4, mode="async").notes(clips=True)
+    assert pace(4).notes(clips=True, num_micro=4) == []
+    (clipping,) = pace(4, mode="async").notes(clips=True, num_micro=4)
     assert "the worker clips before it sends it" in clipping
-    (idle,) = pace(4, mode="bounded", staleness=1).notes(clips=False)
+    (uneven,) = pace(4, backup=1).notes(clips=False, num_micro=4)
+    assert "3 gradients make a step, and its 4 micro-batches" in uneven
+    (idle,) = pace(4, mode="bounded", staleness=1).notes(clips=False, num_micro=4)
     assert "lets 2 of 4 trainers compute at a time" in idle
 
 

@@ -44,6 +44,21 @@ def test_when_the_host_of_the_chief_is_gone_another_one_decides() -> None:
     assert found.in_words() == "b: chief=1, server=1; c: worker=1"
 
 
+def test_roles_on_a_host_that_is_lost_are_left_out_and_somebody_else_decides() -> None:
+    asked = "chief@a,server@a,worker@b,worker@c"
+    found = place(RECIPE, ("b", "c"), ONE_EACH, asked, {}, absent=("a",))
+    assert found.in_words() == "b: chief=1, server=1; c: worker=1"
+
+
+def test_hosts_that_are_lost_do_not_end_a_run_whose_batch_no_longer_divides() -> None:
+    recipe = recipes.load("cifar10-tiny", ["strategy=parameter-server", "strategy.backup=1"])
+    asked = "chief@a,worker@a,server@a,worker@b,worker@b,worker@c"
+    with pytest.raises(UserError, match="shared evenly"):
+        place(recipe, HOSTS, ONE_EACH, asked.replace("worker@a,", ""), {})
+    found = place(recipe, ("a", "b"), ONE_EACH, asked, {}, absent=("c",))
+    assert len(found.roles.trainers) == 4
+
+
 @pytest.mark.parametrize(
     ("asked", "pinned", "problem"),
     [

@@ -15,6 +15,7 @@ from paceline.report.facts.world_times import WorldTimes
 from paceline.report.own.run import read_run
 from paceline.report.render import html, markdown, text
 from paceline.report.render import json as as_json
+from paceline.report.roles.compared import in_conclusion
 from paceline.report.roles.use import RolesUse, RoleUse, ServerUse, Waits
 
 
@@ -68,6 +69,14 @@ def test_with_bounded_staleness_the_slowest_worker_is_named() -> None:
     assert found.straggler is not None
     assert found.straggler.rank == 1
     assert found.straggler.extra_seconds == pytest.approx(60 / 20 - 60 / 80)
+
+
+def test_with_bounded_staleness_nobody_is_named_where_all_are_alike() -> None:
+    rank = {COMPUTE: 0.4, NETWORK: 0.6}
+    alike = [trainer(number, 60.0, 50) for number in range(2)]
+    found = judge(times(rank, rank), 100, roles(Waits(chief=50), "bounded", *alike))
+    assert found.straggler is None
+    assert found.word == "network"
 
 
 def test_in_step_waiting_for_one_slow_worker_is_no_link() -> None:
@@ -200,3 +209,19 @@ def test_a_comparison_tells_what_each_waits_for_and_what_it_buys(tmp_path: Path)
     assert "the slow one is rank 1" in told
     assert "Nobody waits for a slow worker: worker 0 made 4 updates where chief made 16" in told
     assert "trains 2.00 times as many images" in told
+
+
+@pytest.mark.parametrize(
+    ("gains", "words"),
+    [
+        ((1.8, -0.1, 0.2), "wins per hour and loses per sample; after the same time it is ahead"),
+        ((1.8, -0.1, -0.2), "wins per hour and loses per sample; after the same time it is behind"),
+        ((0.6, 0.0, -0.2), "loses per hour and is as good per sample"),
+        ((1.3, 0.04, None), "wins per hour and per sample."),
+    ],
+)
+def test_the_conclusion_weighs_hours_against_samples(
+    gains: tuple[float, float, float | None], words: str
+) -> None:
+    assert words in in_conclusion("runs/PS", *gains)
+    assert in_conclusion("runs/PS", 1.8, None, None) == ""

@@ -54,6 +54,7 @@ def test_so_many_trainers_and_one_server_are_the_default() -> None:
         ([], "chief=1,worker=4,server=1", "4 micro-batches, too few for 5", "batch.micro"),
         (["reduce=powersgd"], "chief,worker,server", "a way of all-reduce", "fp16"),
         (["strategy.backup=2"], "chief,worker,server", "strategy.backup is 2", "at most 1"),
+        (["strategy.backup=1"], "chief,worker=3,server", "4 micro-batches cannot", "96 or 192"),
         (
             ["batch.global=null", "batch.per_device=64", "batch.micro=32"],
             "chief=1,worker=1,server=1",

@@ -8,7 +8,7 @@ from torch import nn
 
 from paceline.errors import UserError
 from paceline.settings import OptimizerSettings
-from paceline.strategies.parcels import Parcels, rows_of, tensors_of, trained_weights
+from paceline.strategies.flat_rows import FlatRows, rows_of, tensors_of, trained_weights
 from paceline.strategies.servers.shard_state import ShardState
 from paceline.strategies.shards import Weight, cut, read_shard, shard_size
 from paceline.train.optimizer import build_optimizer, set_rate
@@ -67,7 +67,7 @@ def test_servers_update_as_the_optimizer_of_one_process_does(kind: str, num_serv
         ShardState(shard, settings, row)
         for shard, row in zip(shards, rows_of(named, shards), strict=True)
     ]
-    parcels = Parcels(network, shards, torch.float32)
+    flat_rows = FlatRows(network, shards, torch.float32)
     optimizer = build_optimizer(settings, alone)
     for step in range(4):
         for each in (network, alone):
@@ -76,11 +76,11 @@ def test_servers_update_as_the_optimizer_of_one_process_does(kind: str, num_serv
         set_rate(optimizer, 0.01)
         optimizer.step()
         optimizer.zero_grad()
-        for state, row in zip(states, parcels.pack_gradients(), strict=True):
+        for state, row in zip(states, flat_rows.pack_gradients(), strict=True):
             state.add_up([row])
             state.update(0.01, 1.0)
         network.zero_grad()
-        parcels.put_weights([state.weights for state in states])
+        flat_rows.put_weights([state.weights for state in states])
     for ours, theirs in zip(network.parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
 

@@ -25,7 +25,6 @@ listed with the reason. Text is any pair of plain or gzip files, TRAIN.en and TR
 
 import argparse
 import json
-import os
 import tempfile
 import time
 from dataclasses import asdict, replace
@@ -40,6 +39,7 @@ from benchmarks.nmt.measuring import (
     compare_in_turns,
     say,
 )
+from benchmarks.nmt.peers import PEERS_FOLDER
 from benchmarks.nmt.text import SETUPS, Setup, find_text, prepare_text
 from benchmarks.nmt.workers import WORKERS
 from paceline.machine.cores import num_cores
@@ -85,10 +85,9 @@ def run(arguments: argparse.Namespace) -> list[Comparison]:
 
 
 def parse() -> argparse.Namespace:
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--text", type=Path, help="folder with train.en and train.de, maybe .gz")
-    parser.add_argument("--peers", type=Path, default=cache / "paceline" / "benchmark-peers")
+    parser.add_argument("--peers", type=Path, default=PEERS_FOLDER)
     parser.add_argument("--sizes", default="small,base")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="small only, one short round")

@@ -1,6 +1,7 @@
 """The others: how each is installed, told what to do, and started."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -35,6 +36,12 @@ class Peer:
     """Environment without which it does not run beside this torch."""
 
 
+PEERS_FOLDER = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / (
+    "paceline/benchmark-peers"
+)
+"""Where their environments are kept."""
+
+
 class PeerFailedError(Exception):
     """Why a peer has no figures."""
 
@@ -65,6 +72,7 @@ def opennmt_command(python: Path, setup: Setup) -> list[str]:
         "param_init": 0,
         "param_init_glorot": True,
         "report_every": setup.steps_per_interval,
+        "model_dtype": "fp32" if setup.precision == "fp32" else "fp16",
         **training_settings(setup),
     }
     config = write_config(folder / "opennmt.yaml", settings)
@@ -119,7 +127,7 @@ def eole_command(python: Path, setup: Setup) -> list[str]:
         "training": {
             **training_settings(setup),
             "model_path": str(folder / "eole"),
-            "compute_dtype": "fp32",
+            "compute_dtype": setup.precision,
             "param_init_method": "xavier_uniform",
             "bucket_size_init": 29_000,
         },
@@ -177,6 +185,7 @@ def training_settings(setup: Setup) -> dict[str, Any]:
         "train_steps": setup.num_steps,
         "valid_steps": 10**6,
         "save_checkpoint_steps": 10**6,
+        **({"world_size": 1, "gpu_ranks": [0]} if setup.device == "cuda" else {}),
     }
 
 

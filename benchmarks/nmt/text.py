@@ -34,6 +34,8 @@ class Setup:
     """Sentences for the comparison of decoding."""
     num_intervals: int = 3
     folder: str = ""
+    device: str = "cpu"
+    precision: str = "fp32"
 
     @property
     def shape(self) -> TransformerShape:

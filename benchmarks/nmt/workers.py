@@ -170,7 +170,9 @@ def work_as_seq2seq_trainer(setup: Setup) -> None:
     arguments = Seq2SeqTrainingArguments(
         output_dir=str(setup.text / "trainer"),
         max_steps=setup.num_steps,
-        use_cpu=True,
+        use_cpu=setup.device == "cpu",
+        fp16=setup.precision == "fp16",
+        bf16=setup.precision == "bf16",
         per_device_train_batch_size=sentences_per_batch(setup),
         label_smoothing_factor=0.1,
         save_strategy="no",

@@ -42,6 +42,17 @@ def count(text: str) -> int:
     return int(text)
 
 
+def hours(text: str) -> float:
+    """A time above 0, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of hours above 0")
+    return value
+
+
 def confirm(question: str, without_terminal: str) -> bool:
     """Whether the user says yes; where there is nobody to ask, what to do instead is said."""
     if not sys.stdin.isatty():

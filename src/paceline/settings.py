@@ -110,6 +110,11 @@ class OptimizerSettings(Section):
     )
 
 
+def default_staleness(num_trainers: int) -> int:
+    """Of mode=bounded: all may fetch weights ahead while the others make an update each."""
+    return max(2 * (num_trainers - 1), 1)
+
+
 class StrategySettings(Section):
     kind: Literal["all-reduce", "parameter-server"] = setting(
         "all-reduce",

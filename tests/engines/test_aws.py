@@ -347,6 +347,36 @@ def test_a_region_where_nobody_offers_the_type_is_a_failure() -> None:
     assert row.mark == "FAIL" and "--region" in row.fix
 
 
+def test_a_region_that_may_not_be_asked_does_not_hide_the_others(aws: str) -> None:
+    from botocore.stub import Stubber
+
+    def clients(service: str, region: str) -> Any:
+        client = Clients(quota=64)(service, region)
+        if (service, region) == ("ec2", "eu-west-1"):
+            stub = Stubber(client)
+            stub.add_client_error("describe_instances", "UnauthorizedOperation")
+            stub.activate()
+        return client
+
+    with machines_up(aws, "c5.large") as identity:
+        found, refused = find_machines(clients, ["eu-west-1", REGION])
+    assert [machine.id for machine in found] == [identity]
+    assert list(refused) == ["eu-west-1"]
+    assert "may not call DescribeInstances" in refused["eu-west-1"].what
+    with pytest.raises(UserError, match="may not call DescribeInstances"):
+        find_machines(clients, ["eu-west-1"])
+
+
+@pytest.mark.parametrize("words", [("check", "aws", "--type", "c5.large"), ("running",)])
+def test_a_profile_that_is_not_there_is_told(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobodys")
+    done = paceline(*words)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "list-profiles" in done.stderr
+
+
 @contextmanager
 def machines_up(_aws: str, kind: str) -> Iterator[str]:
     import boto3

@@ -112,6 +112,14 @@ def test_vertex_knows_every_field_of_the_job(words: tuple[str, ...]) -> None:
         Discovery().check_job(spec)
 
 
+def test_vertex_knows_every_accelerator_that_is_offered() -> None:
+    from paceline.jobfiles.vertex import _ACCELERATORS
+
+    for name in _ACCELERATORS.values():
+        machine = {"machineType": "n1-standard-8", "acceleratorType": name}
+        Discovery().check_job({"workerPoolSpecs": [{"machineSpec": machine}]})
+
+
 def test_an_old_configuration_of_ai_platform_becomes_a_job_that_vertex_knows(
     tmp_path: Path,
 ) -> None:

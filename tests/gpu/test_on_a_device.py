@@ -1,13 +1,11 @@
 """Training on a GPU, from the first kernel to a hang. `paceline selftest` runs the same checks."""
 
 import pytest
-import torch
 
 from paceline.selftest import faults, states, timing, training
 from paceline.selftest.bench import Bench
 from paceline.selftest.checks import kernels_run
 from paceline.task_finder import task_names
-from paceline.world import settle_this_process
 
 # torch has warnings of its own about devices, and about the modes that are tried here.
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
@@ -80,10 +78,4 @@ def test_a_hang_of_two_devices_is_named(two_devices: Bench) -> None:
 
 @of_every_task
 def test_deterministic_training_and_evaluation_repeat_themselves(bench: Bench, task: str) -> None:
-    settle_this_process(deterministic=True)
-    try:
-        one, other = (training.deterministic_trace(bench, task) for _ in range(2))
-    finally:
-        settle_this_process()
-        torch.use_deterministic_algorithms(False)
-    assert one == other
+    training.repeats_itself(bench, task)

@@ -138,7 +138,7 @@ def _train_here(arguments: argparse.Namespace) -> int:
         if job.recipe.strategy.has_servers:
             return _train_in_roles(arguments, job, starter)
         chosen = _choose_processes(arguments, job.recipe)
-        if chosen.count != likely or (likely > 1 and not arguments.procs):
+        if chosen.count != likely or (_uses_devices(job.recipe) and not arguments.procs):
             say(f"processes: {chosen.count} ({chosen.why})")
         exact = exact_environment(job.recipe.deterministic)
         starter.settle(speed_environment(chosen.count) | exact)
@@ -158,12 +158,25 @@ def _train_in_roles(arguments: argparse.Namespace, job: "Job", starter: "AgentSt
 
 def _roles_here(arguments: argparse.Namespace, recipe: "Recipe") -> "Roles":
     """As asked for; else a server, and on a processor two who train, on devices one for each."""
+    from paceline.machine.devices import num_visible_devices, refuse_more_than_devices
     from paceline.strategies.roles import default_members, make_roles, parse_roles
 
     if arguments.roles:
-        return make_roles(recipe, parse_roles(arguments.roles))
-    num_trainers = arguments.procs or max(2, _choose_processes(arguments, recipe).count)
+        roles = make_roles(recipe, parse_roles(arguments.roles))
+        if _uses_devices(recipe):
+            fewer = "name fewer workers in --roles"
+            refuse_more_than_devices(len(roles.trainers), num_visible_devices(), fewer)
+        return roles
+    num_trainers = _choose_processes(arguments, recipe).count
+    if not arguments.procs and not _uses_devices(recipe):
+        num_trainers = 2
     return make_roles(recipe, default_members(num_trainers, recipe.strategy.chief_trains))
+
+
+def _uses_devices(recipe: "Recipe") -> bool:
+    from paceline.machine.devices import num_visible_devices
+
+    return recipe.device != "cpu" and num_visible_devices() > 0
 
 
 def _choose_processes(arguments: argparse.Namespace, recipe: "Recipe") -> "Processes":
@@ -233,6 +246,8 @@ def _train_detached(arguments: argparse.Namespace) -> int:
     job = _job(arguments, lambda r: None if hosts_decide else _choose_processes(arguments, r).count)
     if job is None:
         return 0
+    if job.recipe.strategy.has_servers and not hosts_decide:
+        _roles_here(arguments, job.recipe)
     words = [word for word in sys.argv[1:] if word != "--detach"]
     return jobs.detach(words, job.run, say)
 
@@ -303,7 +318,9 @@ def add_selftest(verbs: Verbs) -> None:
 
 def run_selftest(arguments: argparse.Namespace) -> int:
     from paceline.machine.alone import run_alone
+    from paceline.machine.tuning import exact_environment
 
     say("checking: this takes minutes, and leaves nothing behind")
     form, extent = "json" if arguments.json else "text", "quick" if arguments.quick else "all"
-    return run_alone("paceline.selftest", [form, extent, arguments.device])
+    words = [form, extent, arguments.device]
+    return run_alone("paceline.selftest", words, variables=exact_environment(True))

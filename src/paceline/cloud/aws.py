@@ -32,7 +32,8 @@ def make_clients() -> Clients:
         from botocore.config import Config  # noqa: PLC0415
     except ImportError as error:
         raise UserError("asking AWS needs its library, boto3", "pip install boto3") from error
-    session = boto3.Session()
+    with said_plainly():
+        session = boto3.Session()
     settings = Config(connect_timeout=5, read_timeout=20, retries={"max_attempts": 2})
     return lambda service, region: session.client(service, region_name=region, config=settings)
 
@@ -42,7 +43,8 @@ def default_region() -> str | None:
         import boto3  # noqa: PLC0415
     except ImportError:
         return None
-    region: str | None = boto3.Session().region_name
+    with said_plainly():
+        region: str | None = boto3.Session().region_name
     return region
 
 
@@ -110,7 +112,9 @@ def explain(error: Exception) -> str:
 
 def _remedy(error: Exception) -> str:
     name, code = type(error).__name__, error_code(error)
-    if name in ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"):
+    if name == "ProfileNotFound":
+        return "AWS_PROFILE names none of your profiles: `aws configure list-profiles` lists them"
+    if name in ("NoCredentialsError", "PartialCredentialsError"):
         return f"log in: {_LOGIN}"
     if code in ("ExpiredToken", "ExpiredTokenException", "RequestExpired") or "SSO" in name:
         return f"the login is too old; log in again: `aws sso login`, or {_LOGIN}"
@@ -249,16 +253,29 @@ def spot_prices(ec2: Any, instance_type: str) -> dict[str, float]:
     return {zone: price for zone, (_, price) in newest.items()}
 
 
-def find_machines(clients: Clients, regions: list[str]) -> list[Machine]:
-    """Of this account, up in these regions; what a stopped one keeps is a disk that costs."""
-    now = datetime.datetime.now(datetime.UTC)
-    found = []
+def find_machines(
+    clients: Clients, regions: list[str]
+) -> tuple[list[Machine], dict[str, UserError]]:
+    """Of this account, up in these regions; and the regions that could not be asked, since
+    companies close some. What a stopped machine keeps is a disk that costs."""
+    found: list[Machine] = []
+    refused: dict[str, UserError] = {}
     for region in regions:
-        with said_plainly():
-            ec2 = clients("ec2", region)
-            states = ["pending", "running", "stopping", "stopped"]
-            found += [_machine(one, region, now, clients) for one in _instances(ec2, states)]
-    return found
+        try:
+            found += _machines_in(region, clients)
+        except UserError as error:
+            refused[region] = error
+    if refused and len(refused) == len(regions):
+        raise next(iter(refused.values()))
+    return found, refused
+
+
+def _machines_in(region: str, clients: Clients) -> list[Machine]:
+    now = datetime.datetime.now(datetime.UTC)
+    states = ["pending", "running", "stopping", "stopped"]
+    with said_plainly():
+        instances = list(_instances(clients("ec2", region), states))
+        return [_machine(one, region, now, clients) for one in instances]
 
 
 def find_group(clients: Clients, region: str, name: str) -> dict[str, Any] | None:

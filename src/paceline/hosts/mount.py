@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from paceline.errors import UserError
 from paceline.hosts.file import Host
 from paceline.hosts.ssh import on_all, run_on
-from paceline.hosts.steps import Step, add_line, install
+from paceline.hosts.steps import Step, install
 
 _NFS = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,_netdev"
 """What Amazon advises for EFS, and what fits any NFS server that a training writes to."""
@@ -28,6 +28,7 @@ class Storage:
     """As mount(8) names the type."""
     source: str
     options: str
+    """For the shell of the host, which fills in who its user is."""
     tool: str = ""
     """The program that mounts it; '' where the kernel alone does."""
     package: str = ""
@@ -66,7 +67,9 @@ def _smb(source: str, credentials: str | None) -> Storage:
             "an SMB share wants a name and a password, which are never written into /etc/fstab",
             "--credentials PATH: a file on every host, mode 600, with `username=` and `password=`",
         )
-    options = f"credentials={credentials},vers=3.0,_netdev"
+    # Without an owner all files are root's, who mounts it, and the user could write none of them.
+    owner = "uid=$(id -u),gid=$(id -g)"
+    options = f"credentials={credentials},vers=3.0,{owner},_netdev"
     return Storage("cifs", source, options, "mount.cifs", "cifs-utils")
 
 
@@ -100,7 +103,7 @@ def mount_steps(storage: Storage, directory: str) -> list[Step]:
             "fstab",
             "mount it again after a restart",
             f"awk '$2 == \"{directory}\" {{ found = 1 }} END {{ exit !found }}' /etc/fstab",
-            f"{is_there} >/dev/null && {add_line(line, '/etc/fstab')}",
+            f'{is_there} >/dev/null && printf "%s\\n" "{line}" | $S tee -a /etc/fstab >/dev/null',
         ),
     ]
     if not storage.package:

@@ -5,9 +5,20 @@ the code came as packages with a module to start.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from pydantic import (
+    AliasGenerator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+    create_model,
+)
+from pydantic.alias_generators import to_camel
 
 from paceline.errors import Say, UserError
 from paceline.jobfiles.document import to_yaml
@@ -37,21 +48,62 @@ _LEGACY_ACCELERATORS = {
     "complex_model_m_gpu": ("NVIDIA_TESLA_T4", 4),
 }
 _ROLES = (("master", 1), ("worker", 0), ("parameterServer", 0), ("evaluator", 0))
-_KNOWN = {
-    "scaleTier",
-    "packageUris",
-    "pythonModule",
-    "args",
-    "region",
-    "runtimeVersion",
-    "pythonVersion",
-    "jobDir",
-    "scheduling",
-    "labels",
-    "serviceAccount",
-    "network",
-    *(f"{role}{part}" for role, _ in _ROLES for part in ("Type", "Config", "Count")),
-}
+_CAMEL_CASE = ConfigDict(alias_generator=AliasGenerator(to_camel), extra="allow")
+_Word = Annotated[str, BeforeValidator(lambda value: str(value) if _is_scalar(value) else value)]
+"""YAML reads 1.15 and 1000 as numbers."""
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, str | int | float)
+
+
+class _Accelerators(BaseModel):
+    type: str
+    count: PositiveInt
+
+
+class _RoleConfig(BaseModel):
+    model_config = _CAMEL_CASE
+    image_uri: str | None = None
+    accelerator_config: _Accelerators | None = None
+    container_command: list[_Word] | None = None
+    container_args: list[_Word] | None = None
+
+
+class _Scheduling(BaseModel):
+    model_config = _CAMEL_CASE
+    max_running_time: _Word | None = None
+
+
+class _TrainingInput(BaseModel):
+    """What is asked of every role alike; `_Settings` has those of each as well."""
+
+    model_config = _CAMEL_CASE
+    scale_tier: str = "BASIC"
+    package_uris: list[str] | None = None
+    python_module: str | None = None
+    args: list[_Word] | None = None
+    region: str | None = None
+    runtime_version: _Word | None = None
+    python_version: _Word | None = None
+    job_dir: str | None = None
+    scheduling: _Scheduling | None = None
+    labels: dict[str, _Word] | None = None
+    service_account: str | None = None
+    network: str | None = None
+
+
+_OF_EACH_ROLE = {"Type": str, "Config": _RoleConfig, "Count": NonNegativeInt}
+_Settings: type[_TrainingInput] = create_model(  # type: ignore[call-overload]
+    "_Settings",
+    __base__=_TrainingInput,
+    **{
+        f"{role}{part}": (kind | None, None)
+        for role, _ in _ROLES
+        for part, kind in _OF_EACH_ROLE.items()
+    },
+)
+_KNOWN = {field.alias or name for name, field in _Settings.model_fields.items()}
 
 
 def import_config(path: Path, image: str | None, say: Say) -> str:
@@ -90,16 +142,24 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path} is no configuration of AI Platform Training",
             "such a file has `trainingInput:` with `scaleTier`, `masterType` and the like",
         )
-    return settings
+    try:
+        read = _Settings.model_validate(settings)
+    except ValidationError as error:
+        wrong = "; ".join(_in_words(mistake) for mistake in error.errors())
+        raise UserError(f"{path}: {wrong}", "correct it there") from error
+    return read.model_dump(by_alias=True, exclude_unset=True)
+
+
+def _in_words(mistake: Any) -> str:
+    place = ".".join(str(part) for part in mistake["loc"])
+    return f"{place}: {str(mistake['msg']).partition(' or instance of')[0]}"
 
 
 def _pool(settings: dict[str, Any], role: str, image: str | None) -> dict[str, Any]:
     machine, num_workers, num_servers = _tier(settings)
     by_tier = {"master": 1, "worker": num_workers, "parameterServer": num_servers}
     count = 1 if role == "master" else settings.get(f"{role}Count", by_tier.get(role, 0))
-    if not str(count).isdecimal():
-        raise UserError(f"{role}Count is {count!r}, but must be a whole number", "correct it")
-    if int(count) == 0:
+    if not count:
         return {}
     named = str(settings.get(f"{role}Type") or settings.get("masterType") or machine)
     return {
@@ -132,13 +192,13 @@ def _machine(settings: dict[str, Any], role: str, named: str) -> dict[str, Any]:
     return {
         "machineType": _LEGACY_MACHINES.get(named, named),
         "acceleratorType": accelerator,
-        "acceleratorCount": int(count) if count is not None else None,
+        "acceleratorCount": count,
     }
 
 
 def _program(settings: dict[str, Any], role: str, image: str | None) -> dict[str, Any]:
     config = settings.get(f"{role}Config") or settings.get("masterConfig") or {}
-    arguments = [str(word) for word in settings.get("args") or []]
+    arguments = settings.get("args") or []
     if config.get("imageUri"):
         words = config.get("containerCommand")
         return {
@@ -165,4 +225,4 @@ def _program(settings: dict[str, Any], role: str, image: str | None) -> dict[str
 
 def _scheduling(settings: dict[str, Any]) -> dict[str, Any]:
     limit = (settings.get("scheduling") or {}).get("maxRunningTime")
-    return {"timeout": str(limit) if limit else None}
+    return {"timeout": limit}

@@ -4,8 +4,10 @@ The runtime belongs to the file because the one that comes with the cluster rest
 while processes that have lost one of them must all begin again.
 """
 
+import re
 from typing import Any
 
+from paceline.errors import UserError
 from paceline.jobfiles.document import to_yaml
 from paceline.jobfiles.request import (
     IMAGE_GROUP,
@@ -24,6 +26,7 @@ _SPOT_TAINTS = ("cloud.google.com/gke-spot", "kubernetes.azure.com/scalesetprior
 
 def write_kubernetes(request: Request) -> str:
     check_request(request)
+    _refuse_no_claim(request.storage)
     image = require(request.image, "--image", "Kubernetes starts containers (docs/containers.md)")
     heading = [
         f"Kubernetes with Kubeflow Trainer 2: {request.num_hosts} pods",
@@ -32,6 +35,14 @@ def write_kubernetes(request: Request) -> str:
         "give back:  kubectl delete -f FILE",
     ]
     return to_yaml(heading, _runtime(request, image), _train_job(request, image))
+
+
+def _refuse_no_claim(storage: str | None) -> None:
+    if storage is not None and not re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", storage):
+        raise UserError(
+            f"{storage} is not the name of a persistent volume claim",
+            "one that many pods may write (`kubectl get pvc` lists them, with RWX)",
+        )
 
 
 def _runtime(request: Request, image: str) -> dict[str, Any]:

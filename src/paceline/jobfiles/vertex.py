@@ -12,6 +12,19 @@ from paceline.jobfiles.document import to_yaml
 from paceline.jobfiles.request import Request, check_request, require
 
 _NFS_MOUNT = "paceline"
+_ACCELERATORS = {
+    "P100": "NVIDIA_TESLA_P100",
+    "V100": "NVIDIA_TESLA_V100",
+    "P4": "NVIDIA_TESLA_P4",
+    "T4": "NVIDIA_TESLA_T4",
+    "A100": "NVIDIA_TESLA_A100",
+    "L4": "NVIDIA_L4",
+    "H100": "NVIDIA_H100_80GB",
+    "H200": "NVIDIA_H200_141GB",
+    "B200": "NVIDIA_B200",
+    "GB200": "NVIDIA_GB200",
+}
+"""As everybody says, and as Vertex AI does."""
 
 
 def write_vertex(request: Request, num_parameter_servers: int = 0) -> str:
@@ -44,7 +57,11 @@ def vertex_heading(name: str, region: str | None) -> list[str]:
 def _pool(request: Request) -> dict[str, Any]:
     image = require(request.image, "--image", "Vertex AI starts containers (docs/containers.md)")
     machine = request.machine
-    kind = require(machine.type, "--type", "Vertex AI must know which machines (n1-standard-8)")
+    if machine.type is None:
+        raise UserError(
+            "Vertex AI must know which machines",
+            "--type n1-standard-8, or with accelerators: --type n1-standard-8+T4:1",
+        )
     lines = [*request.setup, f"exec {request.command_line}"]
     container: dict[str, Any] = {"imageUri": image}
     if request.setup:
@@ -53,14 +70,25 @@ def _pool(request: Request) -> dict[str, Any]:
         container |= {"command": [request.command[0]], "args": list(request.command[1:])}
     return {
         "machineSpec": {
-            "machineType": kind,
-            "acceleratorType": machine.accelerator,
+            "machineType": machine.type,
+            "acceleratorType": _accelerator(machine.accelerator),
             "acceleratorCount": machine.num_accelerators or None,
         },
         "replicaCount": "1",
         "containerSpec": container,
         "nfsMounts": _nfs(request.storage),
     }
+
+
+def _accelerator(name: str | None) -> str | None:
+    if name is None or name.startswith(("NVIDIA_", "TPU_")):
+        return name
+    if name.upper() not in _ACCELERATORS:
+        raise UserError(
+            f"Vertex AI has no accelerator {name}",
+            f"one of {', '.join(_ACCELERATORS)}, or by Vertex AI's own name (NVIDIA_A100_80GB)",
+        )
+    return _ACCELERATORS[name.upper()]
 
 
 def _without_accelerators(pool: dict[str, Any]) -> dict[str, Any]:

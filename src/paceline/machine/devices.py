@@ -38,7 +38,7 @@ def choose_processes(
             "see `nvidia-smi` and CUDA_VISIBLE_DEVICES, or train on the processor: device=cpu",
         )
     if asked:
-        _refuse_more_than_devices(asked, num_devices)
+        refuse_more_than_devices(asked, num_devices, f"--procs {num_devices}")
         return Processes(asked, "as asked for")
     count = max(n for n in range(1, num_devices + 1) if n == 1 or num_micro_batches(n) >= n)
     if count == num_devices:
@@ -50,12 +50,13 @@ def choose_processes(
     )
 
 
-def _refuse_more_than_devices(asked: int, num_devices: int) -> None:
+def refuse_more_than_devices(asked: int, num_devices: int, fewer: str) -> None:
+    """`fewer`: what to type for as many as there are devices."""
     if asked > num_devices:
         there = "is 1 CUDA device" if num_devices == 1 else f"are {num_devices} CUDA devices"
         raise UserError(
             f"{asked} processes were asked for, and there {there} that they may use",
-            f"--procs {num_devices}, or train on the processor: device=cpu",
+            f"{fewer}, or train on the processor: device=cpu",
         )
 
 

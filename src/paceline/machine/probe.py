@@ -142,12 +142,30 @@ def _open_nvml() -> Any:
 
 
 def used_handles(nvml: Any, uuids: Sequence[str]) -> list[Any]:
-    """Of the devices with these UUIDs, which torch writes without the driver's 'GPU-'. Where none
-    is found (the parts of a split card have UUIDs of their own), of all."""
-    handles = [nvml.nvmlDeviceGetHandleByIndex(n) for n in range(int(nvml.nvmlDeviceGetCount()))]
+    """Of the devices with these UUIDs, which torch writes without the driver's 'GPU-' or 'MIG-'.
+    A part of a split card (MIG) tells its memory alone: what the whole card does is not the run's.
+    Where none is found, nothing is told of other devices, unless there is only one."""
+    handles = _handles(nvml)
     wanted = tuple(uuid.lower() for uuid in uuids if uuid)
     used = [h for h in handles if _text(nvml.nvmlDeviceGetUUID(h)).lower().endswith(wanted)]
-    return used or handles
+    return used or _handles_of_parts(nvml, wanted) or (handles if len(handles) == 1 else [])
+
+
+def _handles(nvml: Any) -> list[Any]:
+    """Some of the devices that are counted may be lost, or forbidden to this user."""
+    found = []
+    for number in range(int(nvml.nvmlDeviceGetCount())):
+        with suppress(nvml.NVMLError):
+            found.append(nvml.nvmlDeviceGetHandleByIndex(number))
+    return found
+
+
+def _handles_of_parts(nvml: Any, uuids: Sequence[str]) -> list[Any]:
+    found = []
+    for uuid in uuids:
+        with suppress(nvml.NVMLError):
+            found.append(nvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid.removeprefix('mig-')}"))
+    return found
 
 
 def device_figures(nvml: Any, handle: Any) -> dict[str, Any]:

@@ -66,8 +66,11 @@ def _checks_of(task: str, bench: Bench) -> Iterator[Check]:
     yield Check(f"{task}: step times add up to the loop's", summed, is_quick=True)
     profiled = partial(timing.agrees_with_profiler, task=task)
     yield Check(f"{task}: phases agree with torch's profiler", profiled)
-    moved = partial(states.state_moves, task=task, optimizer="adam")
-    yield Check(f"{task}: weights and states move between devices", moved)
+    for optimizer in ("sgd", "adam"):
+        moved = partial(states.state_moves, task=task, optimizer=optimizer)
+        yield Check(f"{task}: weights and states of {optimizer} move between devices", moved)
+    exact = partial(training.repeats_itself, task=task)
+    yield Check(f"{task}: deterministic runs repeat themselves", exact)
     agree = partial(training.worlds_agree, task=task)
     yield Check(f"{task}: two processes give one's losses", agree, _two_if_cuda(bench))
 

@@ -8,6 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from paceline.selftest.bench import (
     Bench,
     call_paceline,
@@ -18,6 +20,7 @@ from paceline.selftest.bench import (
 )
 from paceline.task_finder import task_names
 from paceline.train.measure.evaluator import evaluate
+from paceline.world import settle_this_process
 
 _SAME_LOSS = {"fp32": 1e-3, "fp16": 2e-2, "bf16": 5e-2}
 """How far a resumed run may be from one in one go: devices add in any order, processors do not."""
@@ -122,6 +125,19 @@ def _run_module(bench: Bench, module: str) -> None:
     )
     told = "\n".join(result.stderr.strip().splitlines()[-8:])
     require(result.returncode == 0, f"exit code {result.returncode}\n{told}")
+
+
+def repeats_itself(bench: Bench, task: str) -> str:
+    """Two runs with `deterministic`; cuBLAS wants CUBLAS_WORKSPACE_CONFIG for it, from the start of
+    the process on."""
+    settle_this_process(deterministic=True)
+    try:
+        one, other = (deterministic_trace(bench, task) for _ in range(2))
+    finally:
+        settle_this_process()
+        torch.use_deterministic_algorithms(False)
+    require(one == other, f"two runs gave {one} and {other}")
+    return f"{len(one[0])} losses and {len(one) - 1} scores, the same bits twice"
 
 
 def deterministic_trace(bench: Bench, task: str) -> list[Any]:

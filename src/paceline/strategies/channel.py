@@ -123,6 +123,18 @@ class Channel:
             raise ChannelLostError(f"{self.name}: {_first_line(error)}") from error
 
 
+def name_of_type(dtype: torch.dtype) -> str:
+    """As it stands in a message."""
+    return str(dtype).removeprefix("torch.")
+
+
+def type_named(name: str) -> torch.dtype:
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise ChannelLostError(f"'{name}' is no type of numbers")
+    return found
+
+
 def send_all(channels: Sequence[Channel], tensors: Sequence[torch.Tensor]) -> None:
     """One tensor over each channel, all at the same time."""
     begun = [channel.begin_send(each) for channel, each in zip(channels, tensors, strict=True)]

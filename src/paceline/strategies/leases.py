@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paceline.settings import StrategySettings
+from paceline.settings import StrategySettings, default_staleness
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,23 @@ class Pace:
         """None is no limit."""
         if self.settings.mode == "bounded":
             told = self.settings.staleness
-            return max(2 * (self.num_trainers - 1), 1) if told is None else told
+            return default_staleness(self.num_trainers) if told is None else told
         return 0 if self.is_sync else None
 
-    def notes(self, clips: bool) -> list[str]:
-        """What a user may not expect of these settings."""
+    def lease_size(self, num_micro: int) -> int:
+        """Micro-batches of a lease, where a step has `num_micro`."""
+        return max(1, num_micro // self.num_shares)
+
+    def notes(self, clips: bool, num_micro: int) -> list[str]:
+        """What a user may not expect of these settings, where a step has `num_micro`
+        micro-batches."""
         found = []
+        in_step = self.lease_size(num_micro) * self.num_shares
+        if self.is_sync and self.settings.backup and in_step < num_micro:
+            found.append(
+                f"{self.num_shares} gradients make a step, and its {num_micro} micro-batches "
+                f"cannot be shared evenly by them: it has {in_step}"
+            )
         if clips and not self.is_sync:
             found.append(
                 "optimizer.clip_norm: out of step every update is one worker's gradient, which the "

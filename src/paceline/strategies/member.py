@@ -18,9 +18,9 @@ from paceline.machine.interfaces import interface_used
 from paceline.order import WorkerOrder
 from paceline.record.schema import RunDirectory
 from paceline.settings import Recipe
+from paceline.strategies.checkpoint_copies import CheckpointKeeper
 from paceline.strategies.chief.process import Chief
-from paceline.strategies.keepers import Keeper
-from paceline.strategies.meeting import Beating, Meeting
+from paceline.strategies.rendezvous import Heartbeat, Rendezvous
 from paceline.strategies.roles import CHIEF, SERVER, Roles
 from paceline.strategies.servers.process import ServerProcess
 from paceline.strategies.worker import Worker
@@ -48,7 +48,7 @@ class Member:
         host = order.host or socket.gethostname()
         self.launched_at = order.launched_at or process_started()
         self._store = _serve_store(order)
-        self.meeting = _meeting(order)
+        self.rendezvous = _rendezvous(order)
         trains = self.roles.trains(self.rank) or self.roles.has(self.rank, CHIEF)
         device = choose_device(recipe.device if trains else "cpu", self._device_number())
         self.world = World(
@@ -66,9 +66,9 @@ class Member:
 
     def live(self, pulse: Pulse | None) -> str:
         """To the end of the run; why it ended."""
-        beating = Beating(self.meeting, f"rank-{self.rank}", _leave)
+        heartbeat = Heartbeat(self.rendezvous, self.rank, _leave)
         if self.server is not None:
-            self.server.open(self.meeting)
+            self.server.open(self.rendezvous)
         place = self._find_place()
         keeper = self._keep_copies()
         if self.roles.has(self.rank, CHIEF):
@@ -77,21 +77,21 @@ class Member:
             reason = self._be_worker(place, pulse)
         else:
             reason = self._be_server(place, pulse)
-        beating.stop()
+        heartbeat.stop()
         if keeper is not None:
             keeper.finish(is_end=reason == "finished")
         return reason
 
-    def _keep_copies(self) -> Keeper | None:
+    def _keep_copies(self) -> CheckpointKeeper | None:
         """The first process of a host whose run directory is its own."""
         if self.rank == 0 or not self.order.saves or local_rank() != 0:
             return None
-        return Keeper(self.meeting, self.run, self.recipe.checkpoint, self.rank)
+        return CheckpointKeeper(self.rendezvous, self.run, self.recipe.checkpoint, self.rank)
 
     def _find_place(self) -> Place:
         """And the number of the attempt, which the chief alone was told for sure."""
         mine = [*own_place(self.world), self.order.attempt]
-        told = self.meeting.gather(self.rank, self.roles.size, mine)
+        told = self.rendezvous.gather(self.rank, self.roles.size, mine)
         self.world = replace(self.world, attempt=int(told[0][2]))
         return place_among([each[:2] for each in told], self.rank)
 
@@ -109,7 +109,7 @@ class Member:
 
     def _be_chief(self, place: Place, pulse: Pulse | None) -> str:
         attempt = self._attempt()
-        chief = Chief(attempt, self.roles, self.meeting, self.stop_asked)
+        chief = Chief(attempt, self.roles, self.rendezvous, self.stop_asked)
         chief.open()
         if self.roles.trains(self.rank):
             attempt.rehearse(chief.lease_size)
@@ -128,7 +128,7 @@ class Member:
 
     def _be_worker(self, place: Place, pulse: Pulse | None) -> str:
         attempt = self._attempt()
-        worker = Worker(attempt, self.roles, self.meeting)
+        worker = Worker(attempt, self.roles, self.rendezvous)
         attempt.rehearse(worker.lease_size)
         facts = attempt.look_around(self.order, place)
         worker.join()
@@ -199,7 +199,7 @@ def _serve_store(order: WorkerOrder) -> Any:
     return serve_store(address, int(port), order.store_listener, timeout)
 
 
-def _meeting(order: WorkerOrder) -> Meeting:
+def _rendezvous(order: WorkerOrder) -> Rendezvous:
     if not order.store or not order.store.startswith("tcp://"):
         raise UserError(
             "this process was not told where the other roles are",
@@ -208,7 +208,7 @@ def _meeting(order: WorkerOrder) -> Meeting:
     address, _, port = order.store.removeprefix("tcp://").rpartition(":")
     interface = interface_used(max(len(order.hosts), 1))
     token = order.token or _read_token(order, address, int(port))
-    return Meeting(address, int(port), token, interface)
+    return Rendezvous(address, int(port), token, interface)
 
 
 def _read_token(order: WorkerOrder, address: str, port: int) -> str:

@@ -49,23 +49,27 @@ def place(
     num_trainers: Mapping[str, int],
     asked: str | None,
     pinned: Mapping[str, Sequence[str]],
+    absent: Sequence[str] = (),
 ) -> Placement:
     """`hosts` are those that there are, in order; `num_trainers` how many processes each would have
-    without roles. `asked` is what --roles says, `pinned` what the hosts file says of each host."""
+    without roles. `asked` is what --roles says, `pinned` what the hosts file says of each host.
+    `absent` are hosts of the file that are lost, without which the run goes on."""
     is_pinned = any(pinned.get(host) for host in hosts)
     if asked and is_pinned:
         raise UserError(
             "roles are given both in the hosts file and with --roles", "keep one of the two"
         )
     if asked:
-        by_host = _spread(hosts, parse_placed(asked))
+        here = [member for member in parse_placed(asked) if member[1] not in absent]
+        by_host = _spread(hosts, here)
     elif is_pinned:
         by_host = {h: list(pinned.get(h) or [WORKER] * num_trainers[h]) for h in hosts}
     else:
         by_host = {host: [*[WORKER] * num_trainers[host], SERVER] for host in hosts}
-    if not asked:
+    if not asked or absent:
         _complete(by_host)
-    return _placement(recipe, {host: in_rank_order(own) for host, own in by_host.items() if own})
+    ordered = {host: in_rank_order(own) for host, own in by_host.items() if own}
+    return _placement(recipe, ordered, is_short=bool(absent))
 
 
 def _spread(hosts: Sequence[str], members: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
@@ -96,9 +100,9 @@ def _complete(by_host: dict[str, list[str]]) -> None:
         first.append(SERVER)
 
 
-def _placement(recipe: Recipe, by_host: Mapping[str, tuple[str, ...]]) -> Placement:
+def _placement(recipe: Recipe, by_host: Mapping[str, tuple[str, ...]], is_short: bool) -> Placement:
     chiefs = [h for h, own in by_host.items() if any(CHIEF in member for member in own)]
     order = sorted(by_host, key=lambda host: host not in chiefs[:1])  # else as they were
     members = [member for host in order for member in by_host[host]]
     counts = tuple(len(by_host[host]) for host in order)
-    return Placement(tuple(order), counts, make_roles(recipe, members))
+    return Placement(tuple(order), counts, make_roles(recipe, members, is_short))

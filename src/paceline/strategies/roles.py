@@ -116,8 +116,9 @@ def default_members(num_trainers: int, chief_trains: bool) -> tuple[str, ...]:
     return (CHIEF, *[WORKER] * num_workers, SERVER)
 
 
-def make_roles(recipe: Recipe, members: Sequence[str]) -> Roles:
-    """Who is who, or why these do not make a run."""
+def make_roles(recipe: Recipe, members: Sequence[str], is_short: bool = False) -> Roles:
+    """Who is who, or why these do not make a run. `is_short`: some are missing, because their host
+    is lost; what cannot be shared evenly by the others is then no reason to end the run."""
     roles = Roles(tuple(members), recipe.strategy.chief_trains)
     num_chiefs = len(roles.ranks_of(CHIEF))
     if num_chiefs != 1:
@@ -134,6 +135,8 @@ def make_roles(recipe: Recipe, members: Sequence[str]) -> Roles:
         )
     _refuse_reduction(recipe)
     _refuse_batch(recipe, len(roles.trainers))
+    if not is_short:
+        _refuse_uneven_backup(recipe, len(roles.trainers))
     return roles
 
 
@@ -173,3 +176,22 @@ def _refuse_batch(recipe: Recipe, num_trainers: int) -> None:
             "that share it",
             "lower batch.micro, raise batch.global, or start fewer workers",
         )
+
+
+def _refuse_uneven_backup(recipe: Recipe, num_trainers: int) -> None:
+    """With backup workers nobody knows beforehand whose gradients make a step; so they must be of
+    one size for the step to have the batch that was asked for."""
+    strategy, batch = recipe.strategy, recipe.batch
+    num_micro, num_shares = recipe.num_micro_batches(1), num_trainers - strategy.backup
+    if not strategy.backup or num_micro % num_shares == 0:
+        return
+    least = num_shares * batch.micro_size
+    sizes = {
+        max(1, times) * least for times in (batch.whole(1) // least, batch.whole(1) // least + 1)
+    }
+    raise UserError(
+        f"with strategy.backup={strategy.backup} the gradients of {num_shares} workers make a "
+        f"step, and its {num_micro} micro-batches cannot be shared evenly by them",
+        f"set batch.global to a multiple of {least}, e.g. "
+        f"{' or '.join(str(size) for size in sorted(sizes))}; or change the number of workers",
+    )

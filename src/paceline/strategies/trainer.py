@@ -17,9 +17,9 @@ import torch
 from paceline.record.schema import COMPUTE, INPUT, NETWORK
 from paceline.strategies.assignment import Assignment, Report
 from paceline.strategies.channel import Channel, send_all
+from paceline.strategies.flat_rows import FlatRows
 from paceline.strategies.leases import Lease, Pace
-from paceline.strategies.meeting import Meeting
-from paceline.strategies.parcels import Parcels
+from paceline.strategies.rendezvous import Rendezvous
 from paceline.strategies.shards import Shard
 from paceline.train.attempt import Attempt
 from paceline.train.step import StepPlan, gradient_norm
@@ -93,12 +93,12 @@ class Lines:
     pull: list[Channel]
 
     @classmethod
-    def open(cls, meeting: Meeting, num_servers: int, seat: int) -> "Lines":
-        def knock(line: str) -> list[Channel]:
+    def open(cls, rendezvous: Rendezvous, num_servers: int, seat: int) -> "Lines":
+        def connect(line: str) -> list[Channel]:
             who = {"line": line, "seat": seat}
-            return [meeting.knock(f"server-{number}", who) for number in range(num_servers)]
+            return [rendezvous.connect(f"server-{number}", who) for number in range(num_servers)]
 
-        return cls(knock("push"), knock("pull"))
+        return cls(connect("push"), connect("pull"))
 
 
 @dataclass
@@ -115,8 +115,8 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self.clock, self.stepper = self.attempt.recorder.clock, self.attempt.stepper
-        self._parcels = Parcels(self.attempt.state.network, self.shards, self.wire)
-        self._spare = [self._parcels.new_rows() for _ in range(1 + self.pace.overlaps)]
+        self._flat_rows = FlatRows(self.attempt.state.network, self.shards, self.wire)
+        self._spare = [self._flat_rows.new_rows() for _ in range(1 + self.pace.overlaps)]
         self._puller = ThreadPoolExecutor(1, thread_name_prefix="pull")
         self._coming: Future[Weights] | None = None
         self._clip = None if self.pace.is_sync else self.attempt.recipe.optimizer.clip_norm
@@ -171,7 +171,7 @@ class Trainer:
                 break
             self._spare.append(weights.rows)
             self._coming = self._puller.submit(self._pull, weights.version + 1)
-        self._parcels.put_weights(weights.rows)
+        self._flat_rows.put_weights(weights.rows)
         self._spare.append(weights.rows)
         if self.pace.overlaps:
             self._coming = self._puller.submit(self._pull, weights.version)
@@ -217,7 +217,7 @@ class Trainer:
             torch._foreach_mul_(gradients, 1.0 / assignment.loss_scale)
         if self._clip is not None:
             gradient_norm(network, self._clip)
-        rows = self._parcels.pack_gradients()
+        rows = self._flat_rows.pack_gradients()
         self.attempt.state.optimizer.zero_grad(set_to_none=True)
         scales = assignment.loss_scale != 1.0
         is_finite = not scales or all(bool(torch.isfinite(row).all()) for row in rows)

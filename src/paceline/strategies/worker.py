@@ -10,9 +10,9 @@ from paceline.errors import UserError
 from paceline.record.schema import NETWORK
 from paceline.strategies.admission import identity_of
 from paceline.strategies.assignment import Assignment, Report
-from paceline.strategies.channel import Channel, ChannelLostError, Message
+from paceline.strategies.channel import Channel, ChannelLostError, Message, type_named
 from paceline.strategies.leases import Pace
-from paceline.strategies.meeting import Meeting
+from paceline.strategies.rendezvous import Rendezvous
 from paceline.strategies.roles import Roles
 from paceline.strategies.shards import read_shard
 from paceline.strategies.trainer import LeasesAhead, Lines, Trainer
@@ -60,8 +60,8 @@ class ChiefLine:
 
 
 class Worker:
-    def __init__(self, attempt: Attempt, roles: Roles, meeting: Meeting) -> None:
-        self.attempt, self.roles, self.meeting = attempt, roles, meeting
+    def __init__(self, attempt: Attempt, roles: Roles, rendezvous: Rendezvous) -> None:
+        self.attempt, self.roles, self.rendezvous = attempt, roles, rendezvous
         self.pace = Pace(attempt.recipe.strategy, len(roles.trainers))
         attempt.num_trainers, attempt.num_sharing = self.pace.num_trainers, self.pace.num_shares
         self._ahead = LeasesAhead()
@@ -78,7 +78,7 @@ class Worker:
             "identity": identity_of(attempt.task, host).as_document(),
             "needs_scale": attempt.arithmetic.needs_scaler,
         }
-        channel = self.meeting.knock("chief", who)
+        channel = self.rendezvous.connect("chief", who)
         told = channel.receive()
         if "refused" in told:
             raise UserError(str(told["refused"]), str(told["fix"]))
@@ -86,8 +86,8 @@ class Worker:
         attempt.state.progress.step = told["version"]
         self.chief = ChiefLine(channel)
         shards = tuple(read_shard(pieces) for pieces in told["shards"])
-        lines = Lines.open(self.meeting, len(shards), told["seat"])
-        wire = getattr(torch, told["wire"])
+        lines = Lines.open(self.rendezvous, len(shards), told["seat"])
+        wire = type_named(told["wire"])
         self.trainer = Trainer(attempt, self.chief, self.pace, shards, lines, wire, self._ahead)
 
     def _take_buffers(self, channel: Channel, names: list[str]) -> None:
@@ -101,7 +101,7 @@ class Worker:
     def lease_size(self) -> int:
         """In micro-batches."""
         num_micro = self.attempt.task.micro_batches_per_step(self.pace.num_shares)
-        return max(1, num_micro // self.pace.num_shares)
+        return self.pace.lease_size(num_micro)
 
     def begin(self, launched_at: float, facts: dict[str, Any]) -> None:
         self.attempt.begin(launched_at, facts, Coming(iter(self._ahead), self.lease_size))

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from paceline.errors import UserError
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import COMPUTE, EVALUATE, INPUT, NETWORK, OPTIMIZER, START_UP
+from paceline.train.input import PhaseTotals
 from paceline.train.state import Progress
 from paceline.world import World
 
@@ -105,15 +106,24 @@ class FirstGlimpse:
 
     _NUM_STEPS = 10
 
-    def __init__(self, clock: PhaseClock, tell: Callable[[float, float], None]) -> None:
-        self._clock, self._tell = clock, tell
-        self._before = clock.totals()
-        self._num_steps = 0
+    def __init__(
+        self,
+        phases: PhaseTotals,
+        num_steps: Callable[[], int],
+        tell: Callable[[float, float], None],
+    ) -> None:
+        """`num_steps`: how many `phases` has. Of a device both are known when its stamps were read:
+        before that, a host that runs ahead would tell how long it queues."""
+        self._phases, self._num_steps, self._tell = phases, num_steps, tell
+        self._before, self._steps_before = phases.totals(), num_steps()
+        self._is_over = False
 
     def after_step(self) -> None:
-        self._num_steps += 1
-        if self._num_steps == self._NUM_STEPS:
-            now = self._clock.totals()
-            spent = {n: (s - self._before.get(n, 0.0)) / self._NUM_STEPS for n, s in now.items()}
-            busy = sum(spent.get(name, 0.0) for name in (INPUT, COMPUTE, OPTIMIZER))
-            self._tell(busy, spent.get(NETWORK, 0.0))
+        num = self._num_steps() - self._steps_before
+        if self._is_over or num < self._NUM_STEPS:
+            return
+        self._is_over = True
+        now = self._phases.totals()
+        spent = {n: (s - self._before.get(n, 0.0)) / num for n, s in now.items()}
+        busy = sum(spent.get(name, 0.0) for name in (INPUT, COMPUTE, OPTIMIZER))
+        self._tell(busy, spent.get(NETWORK, 0.0))

@@ -28,7 +28,8 @@ class Loop:
     def train(self, stop_asked: Callable[[], bool]) -> str:
         """Step until done or told to stop; the reason why it ended."""
         progress, recorder, duties = self.state.progress, self.recorder, self.duties
-        reason, glimpse = "finished", FirstGlimpse(recorder.clock, self._compare_with_one_host)
+        reason = "finished"
+        glimpse = FirstGlimpse(self.input.phases, self._num_timed, self._compare_with_one_host)
         while progress.step < self.recipe.steps:
             plan = plan_step(self.task, progress.position, self.world)
             with recorder.clock.phase(INPUT):
@@ -65,6 +66,11 @@ class Loop:
                 break
         self._agreement.close()
         return reason
+
+    def _num_timed(self) -> int:
+        """Steps that `input.phases` has: of a device, those whose stamps were read."""
+        on_device = self.world.device.type != "cpu"
+        return self.recorder.settled.num_steps if on_device else self.state.progress.step
 
     def _write_steps(self, all_of_them: bool) -> bool:
         epochs = self.task.epochs_at(self.state.progress.position)

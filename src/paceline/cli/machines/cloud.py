@@ -3,7 +3,7 @@
 import argparse
 import shlex
 
-from paceline.arguments import Parser, Verbs, count, say
+from paceline.arguments import Parser, Verbs, count, hours, say
 from paceline.errors import UserError
 
 
@@ -18,7 +18,7 @@ def add_cloud(verbs: Verbs) -> None:
     check.add_argument("--hosts", type=count, default=1, metavar="N", help="how many (default: 1)")
     check.add_argument("--region", help="default: that of your AWS configuration")
     check.add_argument("--spot", action="store_true", help="the limit that holds for spot machines")
-    check.add_argument("--hours", type=float, help="how long, for the cost of it all")
+    check.add_argument("--hours", type=hours, help="how long, for the cost of it all")
     check.set_defaults(call=check_cloud)
     running = inner.add_parser("running", help="what of yours is up, since when, what it costs")
     running.add_argument("--region", help="only there (default: all regions)")
@@ -95,12 +95,15 @@ def _list_aws(arguments: argparse.Namespace, clusters: list[str]) -> None:
     region = _region(arguments, "us-east-1")
     account = find_account(clients, region)
     regions = [arguments.region] if arguments.region else all_regions(clients, region)
-    machines = find_machines(clients, regions)
+    machines, refused = find_machines(clients, regions)
     for machine in machines:
         print(printable_line(describe_machine(machine)))
     for command in end_commands(machines, clusters):
         print(f"  end it: {printable_line(command)}")
-    where = arguments.region or f"{len(regions)} regions"
+    for reason in dict.fromkeys(error.what for error in refused.values()):
+        named = [region for region, error in refused.items() if error.what == reason]
+        say(f"{', '.join(named)}: {reason}")
+    where = arguments.region or f"{len(regions) - len(refused)} regions"
     say(
         f"AWS account {account}, {where}: {sum_up(machines)}. Only machines were looked for; "
         "disks, addresses and buckets cost as well"

@@ -14,14 +14,34 @@ if TYPE_CHECKING:
 _SENDS_FILES = ("sky", "dstack")
 """Engines that put the user's directory on the machines; with the others the image has it."""
 
+_HAS_NO_PLACE = {
+    ("sky", "hours"): (
+        "SkyPilot has no time limit for a job",
+        "leave --hours out: how long a run is, steps= or epochs= says, and its machines end soon "
+        "after it",
+    ),
+    ("kubernetes", "region"): (
+        "a Kubernetes cluster is where it is",
+        "leave --region out; `kubectl config use-context` chooses the cluster",
+    ),
+}
+"""Options that an engine has nothing for, which must not be passed over in silence."""
+
 
 def make_request(arguments: argparse.Namespace, script: list[str]) -> "Request":
     from paceline.jobfiles.request import Request, read_machine
 
+    _refuse_options_without_a_place(arguments)
     name = _name(arguments, script)
     run = _run_directory(arguments, name)
     machine = read_machine(arguments.type)
     num_procs = arguments.procs or machine.num_accelerators or None
+    if arguments.kind == "kubernetes" and machine.accelerator and machine.type is None:
+        say(
+            f"the pods get GPUs of any kind: where nodes differ, choose those with "
+            f"{machine.accelerator} by a nodeSelector in the file (`kubectl get nodes "
+            "--show-labels`), or name a type of nodes with --type TYPE+GPU:N"
+        )
     if script:
         _check_script(arguments.kind, script)
         # One process alone needs no launcher; more are started as torchrun does it.
@@ -48,6 +68,12 @@ def make_request(arguments: argparse.Namespace, script: list[str]) -> "Request":
         sends_code=sends_code,
         group=getattr(arguments, "group", None),
     )
+
+
+def _refuse_options_without_a_place(arguments: argparse.Namespace) -> None:
+    for (kind, option), message in _HAS_NO_PLACE.items():
+        if kind == arguments.kind and getattr(arguments, option) is not None:
+            raise UserError(*message)
 
 
 def _name(arguments: argparse.Namespace, script: list[str]) -> str:

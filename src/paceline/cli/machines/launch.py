@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paceline.arguments import Parser, Verbs, count, say
+from paceline.arguments import Parser, Verbs, count, hours, say
 from paceline.cli.machines.job_request import make_request
 from paceline.cli.machines.slurm import add_slurm, hand_in, launch_slurm, write_new
 from paceline.errors import UserError
@@ -56,7 +56,7 @@ def _add_machines(parser: Parser, kind: str) -> None:
     parser.add_argument("--storage", help=_STORAGE[kind])
     parser.add_argument("--image", help="container image with Paceline inside (docs/containers.md)")
     parser.add_argument("--region", help="where (SkyPilot: cloud/region)")
-    parser.add_argument("--hours", type=float, help="the longest that the job may take")
+    parser.add_argument("--hours", type=hours, help="the longest that the job may take")
     parser.add_argument("--name", help="of the job (default: the recipe's or script's)")
     parser.add_argument(
         "--setup", action="append", default=[], metavar="COMMAND", help="run first on every host"

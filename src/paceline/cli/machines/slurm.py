@@ -164,10 +164,16 @@ def hand_in(kind: str, request: "Request", path: Path, text: str) -> int:
 
 def write_new(path: Path, text: str) -> None:
     """A file that holds something else is the user's and stays."""
-    if path.exists() and path.read_text(encoding="utf-8", errors="replace") != text:
-        raise UserError(f"{path} exists and holds something else", "--to FILE names another")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    if path.is_dir():
+        raise UserError(f"{path} is a directory", f"name a file in it: --to {path / 'job.yaml'}")
+    try:
+        if path.exists() and path.read_text(encoding="utf-8", errors="replace") != text:
+            raise UserError(f"{path} exists and holds something else", "--to FILE names another")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"cannot write {path}: {reason}", "--to FILE names another") from error
 
 
 def _own_command() -> tuple[str, ...]:

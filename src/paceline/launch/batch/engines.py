@@ -5,10 +5,10 @@ How many processes a host gets is for Paceline to decide, as torchrun would. Pur
 node out.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from pydantic import BaseModel, ValidationError
 
 from paceline.errors import EXIT_USER_ERROR, UserError
 from paceline.launch.batch.place import Place, read_number
@@ -17,6 +17,21 @@ from paceline.terminal import printable_line
 
 PORT = 29500
 """Where the first host listens when the engine names no port; torchrun's own default."""
+
+
+class _Task(BaseModel):
+    type: str = ""
+    index: int = 0
+    trial: str | int | None = None
+
+
+class _Cluster(BaseModel):
+    """What CLUSTER_SPEC and TF_CONFIG have in common; what else stands there is passed over."""
+
+    cluster: dict[str, list[str]] | None = None
+    """Addresses with their ports, by what the engine calls the role."""
+    task: _Task | None = None
+    """Which of them this host is."""
 
 
 @dataclass(frozen=True)
@@ -126,61 +141,77 @@ def _kubeflow(variables: Mapping[str, str]) -> Node | None:
 def _vertex(variables: Mapping[str, str]) -> Node | None:
     """CLUSTER_SPEC names pools: the first leads, the second are the other workers, the third are
     parameter servers."""
-    spec = _read_json(variables, "CLUSTER_SPEC")
-    if spec is None:
+    told = _read_cluster(variables, "CLUSTER_SPEC")
+    if told is None:
         return None
     roles = {"workerpool0": CHIEF, "workerpool1": WORKER, "workerpool2": SERVER}
-    job = variables.get("CLOUD_ML_JOB_ID", "")
-    return _of_cluster(
-        "Vertex AI", spec, roles, f"{job}{(spec.get('task') or {}).get('trial', '')}"
-    )
+    trial = (told.task and told.task.trial) or ""
+    return _of_cluster("Vertex AI", told, roles, f"{variables.get('CLOUD_ML_JOB_ID', '')}{trial}")
 
 
 def _tf_config(variables: Mapping[str, str]) -> Node | None:
     """Of Estimator and MultiWorkerMirroredStrategy; without a chief the first worker is it."""
-    spec = _read_json(variables, "TF_CONFIG")
+    told = _read_cluster(variables, "TF_CONFIG")
     roles = {"chief": CHIEF, "master": CHIEF, "worker": WORKER, "ps": SERVER}
-    return None if spec is None else _of_cluster("TF_CONFIG", spec, roles, "")
+    return None if told is None else _of_cluster("TF_CONFIG", told, roles, "")
 
 
-def _of_cluster(
-    source: str, spec: dict[str, Any], roles: Mapping[str, str], job: str
-) -> Node | None:
+def _of_cluster(source: str, told: _Cluster, roles: Mapping[str, str], job: str) -> Node | None:
     """`roles`: what the engine calls them, in the order of ranks, and what they are here."""
-    cluster, task = spec.get("cluster") or {}, spec.get("task") or {}
-    name, index = str(task.get("type", "")), int(task.get("index", 0))
-    members = [(kind, i, at) for kind in roles for i, at in enumerate(cluster.get(kind) or [])]
-    if not members or not name:
+    task = told.task or _Task()
+    named = told.cluster or {}
+    members = [(kind, i, at) for kind in roles for i, at in enumerate(named.get(kind, []))]
+    if not members or not task.type:
         return None
-    if name not in roles:
+    if task.type not in roles:
         raise UserError(
-            f"this host is '{name}' to {source}, which is no role here: the chief evaluates",
+            f"this host is '{task.type}' to {source}, which is no role here: the chief evaluates",
             f"ask for these alone: {', '.join(roles)}",
         )
     known = [(kind, i) for kind, i, _ in members]
-    if (name, index) not in known:
+    if (task.type, task.index) not in known:
         raise UserError(
-            f"{source} says that this is '{name}' number {index}, which its cluster does not name",
+            f"{source} says that this is '{task.type}' number {task.index}, which its cluster "
+            "does not name",
             "its 'task' must be one of its 'cluster'",
         )
-    address, _, port = str(members[0][2]).rpartition(":")
+    address, port = _read_address(source, members[0][2])
     here = tuple(roles[kind] for kind, _, _ in members)
-    named = (CHIEF, *here[1:]) if here[0] == WORKER else here
-    has_servers = SERVER in named
-    rank = known.index((name, index))
+    led = (CHIEF, *here[1:]) if here[0] == WORKER else here
     return Node(
-        source, rank, len(members), address, int(port), job=job, roles=named if has_servers else ()
+        source,
+        known.index((task.type, task.index)),
+        len(members),
+        address,
+        port,
+        job=job,
+        roles=led if SERVER in led else (),
     )
 
 
-def _read_json(variables: Mapping[str, str], name: str) -> dict[str, Any] | None:
+def _read_address(source: str, text: str) -> tuple[str, int]:
+    """'host:2222', or a host alone."""
+    address, colon, port = text.rpartition(":")
+    if not colon:
+        return text, PORT
+    if not port.isdecimal():
+        raise UserError(f"{source} names '{text}', which is no ADDRESS:PORT", "correct its cluster")
+    return address, int(port)
+
+
+def _read_cluster(variables: Mapping[str, str], name: str) -> _Cluster | None:
     if not variables.get(name):
         return None
     try:
-        spec = json.loads(variables[name])
-    except ValueError as error:
-        raise UserError(f"the variable {name} is not JSON: {error}", f"unset {name}") from error
-    return spec if isinstance(spec, dict) else None
+        return _Cluster.model_validate_json(variables[name])
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise UserError(
+            f"the variable {name} cannot be read: {f'{place}: ' if place else ''}{first['msg']}",
+            '{"cluster": {ROLE: [ADDRESS:PORT, ...]}, "task": {"type": ROLE, "index": 0}}; or '
+            f"unset {name}",
+        ) from error
 
 
 def _count_or_none(text: str | None) -> int | None:

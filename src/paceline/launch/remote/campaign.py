@@ -119,7 +119,9 @@ class Campaign:
     def _round(self, members: list[HostLink], started: float) -> Outcome:
         events = EventFile(self.program.run.launcher_events, self.number)
         num_procs = [num_procs_on(self.program, link) for link in members]
-        placement = self.program.place([link.host for link in members], num_procs)
+        names = {link.name for link in members}
+        absent = [h.name for h in self.mission.hosts_file.hosts if h.name not in names]
+        placement = self.program.place([link.host for link in members], num_procs, absent)
         if placement is not None:
             named = {link.name: link for link in members}
             members = [named[host] for host in placement.hosts]

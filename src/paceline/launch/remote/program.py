@@ -99,9 +99,11 @@ class Program(Protocol):
 
     def claim(self, say: Say) -> AbstractContextManager[None]: ...
     def refuse_processes(self, num_procs: int) -> None: ...
-    def place(self, hosts: Sequence[Host], num_procs: Sequence[int]) -> Placement | None:
+    def place(
+        self, hosts: Sequence[Host], num_procs: Sequence[int], absent: Sequence[str] = ()
+    ) -> Placement | None:
         """Who is who on the hosts of a round, where processes have roles; `num_procs` of each
-        without them."""
+        without them. `absent`: other hosts of the file, which are lost."""
 
     def orders_in_roles(self, orders: list[WorkerOrder], roles: Roles) -> list[WorkerOrder]:
         """The orders to the hosts of a round whose processes have roles."""
@@ -175,14 +177,16 @@ class Training:
         if not self.job.recipe.strategy.has_servers:
             refuse_too_many_processes(self.job.recipe, num_procs)
 
-    def place(self, hosts: Sequence[Host], num_procs: Sequence[int]) -> Placement | None:
+    def place(
+        self, hosts: Sequence[Host], num_procs: Sequence[int], absent: Sequence[str] = ()
+    ) -> Placement | None:
         recipe = self.job.recipe
         if not recipe.strategy.has_servers:
             return None
         names = [host.name for host in hosts]
         counts = dict(zip(names, num_procs, strict=True))
         pinned = {host.name: host.roles for host in hosts}
-        return place(recipe, names, counts, self.roles, pinned)
+        return place(recipe, names, counts, self.roles, pinned, absent)
 
     def orders_in_roles(self, orders: list[WorkerOrder], roles: Roles) -> list[WorkerOrder]:
         token = new_token()

@@ -33,6 +33,8 @@ UNCLEAR = "unclear"
 LEAST_SHARE = 0.25
 _AVOIDABLE = (INPUT, NETWORK, CHECKPOINT, STRAGGLER, SERVER_LINK, SERVER_COMPUTE)
 _LEAST_STEPS = 10
+_LEAST_SLOWER = 1.2
+"""Than the others, of one whom they wait for."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,8 @@ def slowest_trainer(roles: RolesUse, times: WorldTimes, share: float) -> Straggl
     }
     slow = max(own, key=lambda rank: own[rank])
     others = [seconds for rank, seconds in own.items() if rank != slow]
+    if own[slow] < _LEAST_SLOWER * sum(others) / len(others):
+        return None  # all are alike, and the bound alone makes them wait
     phase = max((INPUT, COMPUTE), key=lambda name: made[slow].phases.get(name, 0.0))
     return Straggler(
         rank=slow,

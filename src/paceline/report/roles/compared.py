@@ -4,8 +4,11 @@ Pure. Per hour is one thing and per sample another: a run that waits for nobody 
 with older weights.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from paceline.record.schema import START_UP
 from paceline.report.answers.words import listed, score_value
 from paceline.report.facts.facts import Facts
 from paceline.report.facts.learning import series
@@ -13,11 +16,15 @@ from paceline.report.facts.network import ring_bytes
 from paceline.report.facts.trend import Numbers, Points
 from paceline.report.roles.answer import in_words
 from paceline.report.roles.use import RolesUse
-from paceline.report.speed import Speed, ratio_of
+from paceline.report.speed import Speed
 from paceline.report.worth import seconds_to
 from paceline.units import format_bytes, format_seconds, percent, plural
 
 _SAME_SCORE = 1e-9
+_SAME_SHARE = 0.005
+"""Of a score: two runs that differ by less learn alike."""
+_SAME_SPEED = 0.05
+"""Two equal runs differ by about so much."""
 
 
 def strategy_sentences(runs: tuple[Facts, Facts], speeds: tuple[Speed, Speed]) -> list[str]:
@@ -88,34 +95,80 @@ def _traffic(runs: tuple[Facts, Facts]) -> str:
     )
 
 
+@dataclass(frozen=True)
+class Standing:
+    """Scores of both runs at a point that both have reached."""
+
+    at: float
+    """Samples or seconds."""
+    values: tuple[float, float]
+
+
 def _per_hour_and_sample(runs: tuple[Facts, Facts], speeds: tuple[Speed, Speed]) -> str:
     base, now = speeds
-    ratio = ratio_of(base, now)
-    unit = plural(now.unit)
-    hour = f"per hour {now.run} trains {ratio:.2f} times as many {unit} as {base.run}"
-    scores = _scores_at(runs)
-    if scores is None:
-        return f"{hour.capitalize()}; what that is worth cannot be told without common scores."
-    return f"{hour.capitalize()}. {scores}"
-
-
-def _scores_at(runs: tuple[Facts, Facts]) -> str | None:
-    """Scores after as many samples, and after as much time, as both had."""
+    ratio, unit = _per_hour(runs[1]) / _per_hour(runs[0]), plural(now.unit)
+    hour = (
+        f"Per hour, with evaluations and whatever was done again, {now.run} trains {ratio:.2f} "
+        f"times as many {unit} as {base.run}"
+    )
     by = runs[0].learning.best_by
     curves = [series(facts.learning.scores, by) for facts in runs]
     if runs[1].learning.best_by != by or not all(map(len, curves)):
-        return None
-    samples = [_units_at(f, c.steps) for f, c in zip(runs, curves, strict=True)]
-    seconds = [seconds_to(f, c.steps) for f, c in zip(runs, curves, strict=True)]
-    same_samples, same_time = _last_common(samples), _last_common(seconds)
+        return f"{hour}; what that is worth cannot be told without common scores."
+    samples = _standing([_units_at(f, c.steps) for f, c in zip(runs, curves, strict=True)], curves)
+    seconds = _standing([seconds_to(f, c.steps) for f, c in zip(runs, curves, strict=True)], curves)
     told = []
-    if same_samples is not None:
-        values = _values(samples, curves, same_samples)
-        told.append(f"After {same_samples:,.0f} {plural(runs[0].unit)} {_shown(runs, by, values)}")
-    if same_time is not None:
-        values = _values(seconds, curves, same_time)
-        told.append(f"after {format_seconds(same_time)} {_shown(runs, by, values)}")
-    return f"{'; '.join(told)}." if told else None
+    if samples is not None:
+        told.append(f"after {samples.at:,.0f} {unit} {_shown(runs, by, samples.values)}")
+    if seconds is not None:
+        told.append(f"after {format_seconds(seconds.at)} {_shown(runs, by, seconds.values)}")
+    sign = -1 if runs[0].learning.lower_is_better else 1
+    conclusion = in_conclusion(now.run, ratio, _gain(samples, sign), _gain(seconds, sign))
+    scores = f" {_sentence('; '.join(told))}." if told else ""
+    return f"{hour}.{scores}{conclusion}"
+
+
+def _per_hour(facts: Facts) -> float:
+    """Units that count, of all time but the first start-up: a lost process may cost a round."""
+    start_up = facts.phases.get(START_UP, 0.0) / max(len(facts.attempts), 1)
+    return 3600 * facts.num_units / max(facts.wall_seconds - start_up, 1e-9)
+
+
+def _gain(standing: Standing | None, sign: int) -> float | None:
+    """By how much, of the first run's score, the second one's is better."""
+    if standing is None:
+        return None
+    before, after = standing.values
+    return sign * (after - before) / max(abs(before), _SAME_SCORE)
+
+
+def in_conclusion(
+    run: str, speed_up: float, by_samples: float | None, by_time: float | None
+) -> str:
+    """What the second run wins and loses; nothing without scores after as many samples."""
+    if by_samples is None:
+        return ""
+    hour = _outcome(speed_up - 1, _SAME_SPEED, ("wins", "loses", "is as good"))
+    sample = _outcome(by_samples, _SAME_SHARE, ("wins", "loses", "is as good"))
+    joined = f"{hour} per hour and per sample"
+    if hour != sample:
+        joined = f"{hour} per hour and {sample} per sample"
+    if by_time is None:
+        return f" So {run} {joined}."
+    time = _outcome(by_time, _SAME_SHARE, ("it is ahead", "it is behind", "both are as far"))
+    return f" So {run} {joined}; after the same time {time}."
+
+
+def _outcome(difference: float, least: float, words: tuple[str, str, str]) -> str:
+    better, worse, same = words
+    if abs(difference) < least:
+        return same
+    return better if difference > 0 else worse
+
+
+def _sentence(text: str) -> str:
+    """With a capital letter; the rest stays, because paths have capital letters too."""
+    return text[:1].upper() + text[1:]
 
 
 def _units_at(facts: Facts, steps: Numbers) -> Numbers:
@@ -125,21 +178,20 @@ def _units_at(facts: Facts, steps: Numbers) -> Numbers:
     return np.interp(steps, facts.rows["step"], done)
 
 
-def _last_common(places: list[Numbers]) -> float | None:
-    """The farthest point up to which both have scores."""
+def _standing(places: list[Numbers], curves: list[Points]) -> Standing | None:
+    """At the farthest point up to which both have scores; between two evaluations, on the straight
+    line between them."""
     last = min(float(each[-1]) for each in places)
-    return last if all(float(each[0]) <= last for each in places) else None
-
-
-def _values(places: list[Numbers], curves: list[Points], at: float) -> list[float]:
-    """Between two evaluations, on the straight line between them."""
-    return [
-        float(np.interp(at, place, curve.values))
+    if any(float(each[0]) > last for each in places):
+        return None
+    first, second = (
+        float(np.interp(last, place, curve.values))
         for place, curve in zip(places, curves, strict=True)
-    ]
+    )
+    return Standing(last, (first, second))
 
 
-def _shown(runs: tuple[Facts, Facts], by: str, values: list[float]) -> str:
+def _shown(runs: tuple[Facts, Facts], by: str, values: tuple[float, float]) -> str:
     texts = [f"{f.run} has {by} {score_value(f, by, v)}" for f, v in zip(runs, values, strict=True)]
     if abs(values[0] - values[1]) < _SAME_SCORE:
         return f"both have {by} {score_value(runs[0], by, values[0])}"

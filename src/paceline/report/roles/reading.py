@@ -13,6 +13,7 @@ from paceline.record.schema import PHASES, START_UP, RunDirectory
 from paceline.report.facts.facts import HostUse
 from paceline.report.facts.world_times import LOOP, WorldTimes
 from paceline.report.roles.use import RolesUse, RoleUse, ServerUse, Waits
+from paceline.settings import default_staleness
 
 
 def read_roles(run: RunDirectory, settings: dict[str, Any], numbers: list[int]) -> RolesUse | None:
@@ -74,7 +75,7 @@ def _limit(strategy: dict[str, Any], num_trainers: int) -> int | None:
     if strategy.get("mode") != "bounded":
         return None
     told = strategy.get("staleness")
-    return int(told) if isinstance(told, int) else max(2 * (num_trainers - 1), 1)
+    return int(told) if isinstance(told, int) else default_staleness(num_trainers)
 
 
 def _phases(events: list[Event]) -> dict[str, float]:

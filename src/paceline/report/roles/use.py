@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.record.schema import IDLE, NETWORK, OPTIMIZER
+from paceline.record.schema import NETWORK, OPTIMIZER
 
 Numbers = NDArray[np.float64]
 
@@ -124,7 +124,3 @@ def split_network(waits: Waits, network_share: float) -> dict[str, float]:
         SERVER_COMPUTE: waits.update * per_second,
         NETWORK: waits.chief * per_second,
     }
-
-
-def idle_share(use: ServerUse) -> float:
-    return use.share_in(IDLE)

@@ -103,10 +103,6 @@ class Coordinator:
             self._advance()
             self._changed.notify_all()
 
-    @property
-    def has_begun(self) -> bool:
-        return self._num_seats > 0
-
     def fail(self, error: BaseException) -> None:
         """The round cannot go on; whoever waits here raises this."""
         with self._changed:
@@ -158,7 +154,7 @@ class Coordinator:
         return Lease(self._updates.version + steps_ahead, indices)
 
     def _take(self) -> Lease:
-        return self._updates.positions.take(max(1, self._num_micro // self.pace.num_shares))
+        return self._updates.positions.take(self.pace.lease_size(self._num_micro))
 
     def _num_left(self) -> int:
         """Leases that are still to be handed out until the last step."""

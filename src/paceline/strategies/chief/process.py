@@ -13,17 +13,17 @@ from paceline.record import checkpoints as stored
 from paceline.record.schema import CHECKPOINT, EVALUATE, IDLE, NETWORK
 from paceline.strategies.admission import Identity, identity_of, refuse_stranger
 from paceline.strategies.assignment import Report
-from paceline.strategies.channel import Channel, ChannelLostError, Message
+from paceline.strategies.channel import Channel, ChannelLostError, Message, name_of_type, type_named
+from paceline.strategies.checkpoint_copies import CheckpointCopies
 from paceline.strategies.chief.coordinator import Chore, Coordinator, Seat
 from paceline.strategies.chief.loss_scale import LossScale
 from paceline.strategies.chief.server_lines import Gathered, ServerLines
 from paceline.strategies.chief.state import Buffers, fresh, read_checkpoint
 from paceline.strategies.chief.updates import Updates
-from paceline.strategies.chief.watch import TrainerWatch
-from paceline.strategies.keepers import Keepers
+from paceline.strategies.chief.watch import SilenceWatch
+from paceline.strategies.flat_rows import Tensors, trained_weights
 from paceline.strategies.leases import Pace, Positions
-from paceline.strategies.meeting import Meeting
-from paceline.strategies.parcels import Tensors, trained_weights
+from paceline.strategies.rendezvous import Rendezvous
 from paceline.strategies.roles import WIRE_TYPES, Roles
 from paceline.strategies.shards import cut
 from paceline.strategies.trainer import LeasesAhead, Lines, Trainer
@@ -50,10 +50,10 @@ class Chief:
         self,
         attempt: Attempt,
         roles: Roles,
-        meeting: Meeting,
+        rendezvous: Rendezvous,
         stop_asked: Callable[[], bool],
     ) -> None:
-        self.attempt, self.roles, self.meeting = attempt, roles, meeting
+        self.attempt, self.roles, self.rendezvous = attempt, roles, rendezvous
         recipe, network = attempt.recipe, attempt.state.network
         self.pace = Pace(recipe.strategy, len(roles.trainers))
         attempt.num_trainers, attempt.num_sharing = self.pace.num_trainers, self.pace.num_shares
@@ -63,7 +63,7 @@ class Chief:
         self._shards = cut(self._weights, len(roles.servers))
         self._identity = identity_of(attempt.task, attempt.world.host)
         self._stop_asked = stop_asked
-        self.wire: torch.dtype = getattr(torch, WIRE_TYPES[recipe.reduce.kind])
+        self.wire: torch.dtype = type_named(WIRE_TYPES[recipe.reduce.kind])
         self._seat: Seat | None = None
         self._trainer: Trainer | None = None
 
@@ -73,7 +73,7 @@ class Chief:
         """Weights to the servers, and the door for trainers."""
         start = self._restore()
         progress = self.attempt.state.progress
-        self.lines = ServerLines(self.meeting, self._shards)
+        self.lines = ServerLines(self.rendezvous, self._shards)
         self.lines.load(start.gathered, progress.step, self.pace.num_trainers, self.wire)
         duties = Duties(self.attempt, self.pace.num_shares, by_threads=True)
         positions = Positions.of_numbers(progress.position, start.numbers.get("positions", {}))
@@ -84,12 +84,11 @@ class Chief:
         self.updates.scale = LossScale.of(needs_scale, start.numbers.get("scaler", {}))
         self.attempt.recorder.steps_go_on = not self.pace.is_sync
         self.buffers = buffers
-        num_micro = self.attempt.task.micro_batches_per_step(self.pace.num_shares)
         self.coordinator = Coordinator(
-            self.updates, self.attempt.recipe.steps, num_micro, self._stop_asked
+            self.updates, self.attempt.recipe.steps, self._num_micro, self._stop_asked
         )
-        self._keepers = Keepers(self.meeting)
-        self.meeting.answer("chief", self._let_in)
+        self._checkpoint_copies = CheckpointCopies(self.rendezvous)
+        self.rendezvous.accept("chief", self._let_in)
 
     def _restore(self) -> Start:
         attempt, network = self.attempt, self.attempt.state.network
@@ -111,29 +110,34 @@ class Chief:
         num_each = self.lease_size if self._trains else 0
         if self._trains:
             self._seat = self.coordinator.join(0, 0, "chief")
-            lines = Lines.open(self.meeting, len(self._shards), self._seat.number)
+            lines = Lines.open(self.rendezvous, len(self._shards), self._seat.number)
             here = ChiefHere(self.coordinator, self._seat)
             self._trainer = Trainer(
                 self.attempt, here, self.pace, self._shards, lines, self.wire, ahead
             )
         self.attempt.begin(launched_at, facts, Coming(iter(ahead), num_each))
-        for text in self.pace.notes(self.attempt.recipe.optimizer.clip_norm is not None):
+        clips = self.attempt.recipe.optimizer.clip_norm is not None
+        for text in self.pace.notes(clips, self._num_micro):
             self.attempt.recorder.note("note", step=self.updates.version, text=text)
         self._is_open.set()
+        name_of = self.roles.name_of
+        servers = {rank: f"{name_of(rank)} (rank {rank})" for rank in self.roles.servers if rank}
         guard = self.attempt.recipe.guard
-        TrainerWatch(
-            self.meeting, self.coordinator, self._lost, guard.hang_seconds, guard.return_seconds
-        )
+        SilenceWatch(self.rendezvous, self.coordinator, servers, self._lost, guard)
 
     @property
     def _trains(self) -> bool:
         return self.roles.trains(0)
 
     @property
+    def _num_micro(self) -> int:
+        """Micro-batches of a step."""
+        return self.attempt.task.micro_batches_per_step(self.pace.num_shares)
+
+    @property
     def lease_size(self) -> int:
-        """Micro-batches of a lease."""
-        num_micro = self.attempt.task.micro_batches_per_step(self.pace.num_shares)
-        return max(1, num_micro // self.pace.num_shares)
+        """In micro-batches."""
+        return self.pace.lease_size(self._num_micro)
 
     # ---- the main thread
 
@@ -194,7 +198,7 @@ class Chief:
             with clock.phase(CHECKPOINT):
                 snapshot = moment.snapshot(gathered)
                 saver.save_snapshot(snapshot, copy_seconds)
-                self._keepers.send(snapshot)
+                self._checkpoint_copies.send(snapshot)
             self.attempt.recorder.saved_aside()
 
     # ---- the door
@@ -233,7 +237,7 @@ class Chief:
                 "seat": seat.number,
                 "version": self.updates.version,
                 "shards": [[piece.as_list() for piece in shard] for shard in self._shards],
-                "wire": str(self.wire).removeprefix("torch."),
+                "wire": name_of_type(self.wire),
                 "buffers": list(frozen),
             }
         )
@@ -261,7 +265,7 @@ class Chief:
             until = time.monotonic() + _BYE_SECONDS
             while self._guests and time.monotonic() < until:
                 time.sleep(0.02)
-            self._keepers.finish()
+            self._checkpoint_copies.finish()
             self.lines.bye()
         self.attempt.finish(reason)
 
@@ -289,9 +293,16 @@ class TrainerHere:
     num_statistics: int
 
     def serve(self, channel: Channel) -> None:
+        answers = {
+            "next": self._next,
+            "begin": self._begin,
+            "wants": self._wants,
+            "deliver": self._deliver,
+            "leave": self._leave,
+        }
         while True:
             told = channel.receive()
-            answer = getattr(self, f"_{_QUESTIONS[told['ask']]}")(channel, told)
+            answer = answers[told["ask"]](channel, told)
             channel.send(answer)
             if answer.get("over"):
                 return
@@ -318,6 +329,3 @@ class TrainerHere:
         step = self.coordinator.deliver(self.seat, Report.of(told, statistics))
         rate = self.coordinator.rate_of(step) if step is not None else None
         return {"step": step, "rate": rate, **self._next(channel, told)}
-
-
-_QUESTIONS = {name: name for name in ("next", "begin", "wants", "deliver", "leave")}

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import torch
 
-from paceline.strategies.channel import Channel, Message
-from paceline.strategies.meeting import Meeting
-from paceline.strategies.parcels import Tensors, rows_of, tensors_of
+from paceline.strategies.channel import Channel, Message, name_of_type
+from paceline.strategies.flat_rows import Tensors, rows_of, tensors_of
+from paceline.strategies.rendezvous import Rendezvous
 from paceline.strategies.servers.shard_state import AVERAGE
 from paceline.strategies.shards import Shard, shard_size
 
@@ -33,11 +33,11 @@ class Gathered:
 
 
 class ServerLines:
-    def __init__(self, meeting: Meeting, shards: Sequence[Shard]) -> None:
+    def __init__(self, rendezvous: Rendezvous, shards: Sequence[Shard]) -> None:
         self.shards = tuple(shards)
         numbers = range(len(shards))
-        self._orders = [_knock(meeting, number, "orders") for number in numbers]
-        self._copies = [_knock(meeting, number, "snapshots") for number in numbers]
+        self._orders = [_connect(rendezvous, number, "orders") for number in numbers]
+        self._copies = [_connect(rendezvous, number, "snapshots") for number in numbers]
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(len(shards), thread_name_prefix="copies")
 
@@ -56,7 +56,7 @@ class ServerLines:
                     "num_updates": gathered.num_updates,
                     "version": version,
                     "num_trainers": num_trainers,
-                    "wire": str(wire).removeprefix("torch."),
+                    "wire": name_of_type(wire),
                 }
             )
             for row in rows.values():
@@ -106,8 +106,8 @@ class ServerLines:
             line.send(order)
 
 
-def _knock(meeting: Meeting, number: int, line: str) -> Channel:
-    return meeting.knock(f"server-{number}", {"line": line, "seat": -1})
+def _connect(rendezvous: Rendezvous, number: int, line: str) -> Channel:
+    return rendezvous.connect(f"server-{number}", {"line": line, "seat": -1})
 
 
 def _receive_rows(line: Channel, size: int) -> tuple[Tensors, float | None]:

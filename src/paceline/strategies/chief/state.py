@@ -19,7 +19,7 @@ from paceline.models.norm import StepStatistics, averaging_layers
 from paceline.record import checkpoints as stored
 from paceline.settings import OptimizerSettings
 from paceline.strategies.chief.server_lines import Gathered
-from paceline.strategies.parcels import Tensors
+from paceline.strategies.flat_rows import Tensors
 from paceline.train.save import Snapshot
 from paceline.train.state import MovingAverage, Progress, moving_average, weight_tensors
 

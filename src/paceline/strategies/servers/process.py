@@ -7,7 +7,7 @@ from paceline.machine.cores import memory_of_process, processes_of_host
 from paceline.record.schema import START_UP, RunDirectory
 from paceline.record.writer import EventFile
 from paceline.settings import Recipe
-from paceline.strategies.meeting import Meeting
+from paceline.strategies.rendezvous import Rendezvous
 from paceline.strategies.servers.server import Server
 from paceline.strategies.servers.shared_clock import SharedClock
 from paceline.train.measure.practice import asked, pauses_of
@@ -29,8 +29,8 @@ class ServerProcess:
         self._cpu_seconds = 0.0
         self._written, self._written_at = 0, time.monotonic()
 
-    def open(self, meeting: Meeting) -> None:
-        meeting.answer(f"server-{self.number}", self.server.let_in)
+    def open(self, rendezvous: Rendezvous) -> None:
+        rendezvous.accept(f"server-{self.number}", self.server.let_in)
 
     def wait_for_weights(self) -> None:
         while self.server.version < 0 and not self.server.is_over.is_set():

@@ -14,7 +14,7 @@ import torch
 from paceline.errors import UserError
 from paceline.record.schema import CHECKPOINT, NETWORK, OPTIMIZER
 from paceline.settings import STATES_PER_WEIGHT, Recipe
-from paceline.strategies.channel import Channel, ChannelLostError, Message
+from paceline.strategies.channel import Channel, ChannelLostError, Message, type_named
 from paceline.strategies.servers.shard_state import ShardState, bytes_needed
 from paceline.strategies.servers.shared_clock import SharedClock
 from paceline.strategies.shards import Shard, read_shard, shard_size
@@ -119,7 +119,7 @@ class Server:
     def _load(self, channel: Channel, order: Message) -> None:
         shard = read_shard(order["pieces"])
         self.refuse_without_memory(shard, order["num_trainers"])
-        self.wire = getattr(torch, order["wire"])
+        self.wire = type_named(order["wire"])
         size = shard_size(shard)
         weights = torch.empty(size)
         channel.receive_into(weights)

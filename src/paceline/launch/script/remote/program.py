@@ -68,7 +68,9 @@ class ScriptOnHosts:
         script = f"-m {project.words[1]}" if project.words[0] == "-m" else str(project.path)
         return ScriptCommand(project.words, script, project.arguments, self.num_procs or None)
 
-    def place(self, _hosts: Sequence[Host], _num_procs: Sequence[int]) -> None:
+    def place(
+        self, _hosts: Sequence[Host], _num_procs: Sequence[int], _absent: Sequence[str] = ()
+    ) -> None:
         """A script has no roles that we know of."""
 
     def orders_in_roles(self, orders: list[WorkerOrder], _roles: Roles) -> list[WorkerOrder]:

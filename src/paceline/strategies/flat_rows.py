@@ -23,7 +23,7 @@ def trained_weights(network: nn.Module, settings: OptimizerSettings) -> list[Wei
     return found
 
 
-class Parcels:
+class FlatRows:
     """Rows beside a network, one per server, in ordinary memory."""
 
     def __init__(self, network: nn.Module, shards: Sequence[Shard], wire: torch.dtype) -> None:

@@ -11,8 +11,14 @@ import torch
 
 from paceline.record.schema import RunDirectory
 from paceline.settings import CheckpointSettings
-from paceline.strategies.channel import Channel, ChannelLostError, Message
-from paceline.strategies.meeting import Meeting
+from paceline.strategies.channel import (
+    Channel,
+    ChannelLostError,
+    Message,
+    name_of_type,
+    type_named,
+)
+from paceline.strategies.rendezvous import Rendezvous
 from paceline.train.save import CheckpointSaver, Snapshot
 
 _DOOR = "copies"
@@ -20,15 +26,15 @@ _LAST_SECONDS = 120.0
 """For the last copies to arrive, when all else is done."""
 
 
-class Keepers:
+class CheckpointCopies:
     """At the chief."""
 
-    def __init__(self, meeting: Meeting) -> None:
+    def __init__(self, rendezvous: Rendezvous) -> None:
         self._lines: list[Channel] = []
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="copies")
         self._last: Future[None] | None = None
-        meeting.answer(_DOOR, self._let_in)
+        rendezvous.accept(_DOOR, self._let_in)
 
     def _let_in(self, channel: Channel, _who: Message) -> None:
         with self._lock:
@@ -63,9 +69,7 @@ def _say_goodbye(line: Channel) -> None:
 
 def _send_snapshot(line: Channel, snapshot: Snapshot) -> None:
     described = {
-        file: [
-            [name, str(t.dtype).removeprefix("torch."), list(t.shape)] for name, t in own.items()
-        ]
+        file: [[name, name_of_type(t.dtype), list(t.shape)] for name, t in own.items()]
         for file, own in snapshot.files.items()
     }
     line.send(
@@ -82,24 +86,20 @@ def _send_snapshot(line: Channel, snapshot: Snapshot) -> None:
     line.receive()
 
 
-def _type_name(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
-class Keeper:
+class CheckpointKeeper:
     """On a host with a run directory of its own: writes what the chief sends, in a thread."""
 
     def __init__(
-        self, meeting: Meeting, run: RunDirectory, settings: CheckpointSettings, rank: int
+        self, rendezvous: Rendezvous, run: RunDirectory, settings: CheckpointSettings, rank: int
     ) -> None:
-        self._run, self._settings, self._meeting, self._rank = run, settings, meeting, rank
+        self._run, self._settings, self._rendezvous, self._rank = run, settings, rendezvous, rank
         self.is_over = threading.Event()
         threading.Thread(target=self._work, name="keeper", daemon=True).start()
 
     def _work(self) -> None:
         saver = CheckpointSaver(self._run, self._settings, _note_nothing)
         try:
-            line = self._meeting.knock(_DOOR, {"rank": self._rank})
+            line = self._rendezvous.connect(_DOOR, {"rank": self._rank})
             while not (told := line.receive()).get("over"):
                 saver.save_snapshot(_receive_snapshot(line, told), copy_seconds=0.0)
                 saver.wait()
@@ -124,7 +124,7 @@ def _receive_snapshot(line: Channel, told: Message) -> Snapshot:
     for file, tensors in told["files"].items():
         files[str(file)] = {}
         for name, dtype, shape in tensors:
-            tensor = torch.empty(shape, dtype=getattr(torch, dtype))
+            tensor = torch.empty(shape, dtype=type_named(dtype))
             line.receive_into(tensor.view(-1))
             files[str(file)][str(name)] = tensor
     return Snapshot(int(told["step"]), told["best_step"], files, told["numbers"])

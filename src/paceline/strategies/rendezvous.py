@@ -1,9 +1,9 @@
 """How the processes of a run with parameter servers find each other, and who is still there.
 
 One store tells who wants to talk with whom; every conversation then has a connection of its own.
-Whoever knocks says the run's token, so that a process of another run, or no process of ours, is not
-let in. Beats in the store tell that a process is alive where its connection cannot: a host without
-power closes nothing.
+Whoever connects says the run's token, so that a process of another run, or no process of ours, is
+not let in. Heartbeats in the store tell that a process is alive where its connection cannot: a host
+without power closes nothing.
 """
 
 import hashlib
@@ -23,10 +23,10 @@ _CONNECT_SECONDS = 60.0
 _BEAT_SECONDS = 1.0
 _FOREVER = timedelta(days=7)
 
-Guest = Callable[[Channel, Message], None]
+OnConnection = Callable[[Channel, Message], None]
 
 
-class Meeting:
+class Rendezvous:
     """This process's way to the others; each thread that waits has its own line to the store."""
 
     def __init__(self, address: str, port: int, token: str, interface: str) -> None:
@@ -46,8 +46,8 @@ class Meeting:
         store.set(f"told/{rank}", json.dumps(value))
         return [json.loads(store.get(f"told/{each}")) for each in range(size)]
 
-    def knock(self, door: str, who: Message) -> Channel:
-        """A connection to whoever answers the door, e.g. 'chief' or 'server-0'."""
+    def connect(self, door: str, who: Message) -> Channel:
+        """A connection to whoever accepts at this door, e.g. 'chief' or 'server-0'."""
         store = self.store()
         number = store.add(f"{door}/count", 1)
         store.set(f"{door}/{number}", json.dumps(who))
@@ -56,11 +56,11 @@ class Meeting:
         channel.send(who)
         return channel
 
-    def answer(self, door: str, let_in: Guest) -> None:
-        """From now on, in a thread for each guest; what a guest's end means is `let_in`'s."""
-        threading.Thread(target=self._answer, args=(door, let_in), daemon=True).start()
+    def accept(self, door: str, let_in: OnConnection) -> None:
+        """From now on, in a thread for each connection; `let_in` handles it to its end."""
+        threading.Thread(target=self._accept, args=(door, let_in), daemon=True).start()
 
-    def _answer(self, door: str, let_in: Guest) -> None:
+    def _accept(self, door: str, let_in: OnConnection) -> None:
         store, number = self.store(), 0
         while True:
             number += 1
@@ -69,9 +69,9 @@ class Meeting:
             except RuntimeError:  # the store is gone, and the round with it
                 return
             name = f"{door}/{number}/pair"
-            threading.Thread(target=self._welcome, args=(name, let_in), daemon=True).start()
+            threading.Thread(target=self._admit, args=(name, let_in), daemon=True).start()
 
-    def _welcome(self, name: str, let_in: Guest) -> None:
+    def _admit(self, name: str, let_in: OnConnection) -> None:
         try:
             channel = Channel(self.store(), name, 0, self.interface, _CONNECT_SECONDS)
             told = str(channel.receive(SHORT_BYTES).get("token", ""))
@@ -83,19 +83,19 @@ class Meeting:
         let_in(channel, who)
 
 
-class Beating:
+class Heartbeat:
     """Tells the others, once a second, that this process is alive."""
 
-    def __init__(self, meeting: Meeting, name: str, on_loss: Callable[[], None]) -> None:
-        self._store, self._name, self._on_loss = meeting.store(), name, on_loss
+    def __init__(self, rendezvous: Rendezvous, rank: int, on_loss: Callable[[], None]) -> None:
+        """`on_loss`: when the store is gone."""
+        self._store, self._rank, self._on_loss = rendezvous.store(), rank, on_loss
         self._over = threading.Event()
-        self._number = 0
         self._beat()
         threading.Thread(target=self._work, name="beat", daemon=True).start()
 
     def _beat(self) -> None:
-        self._number += 1
-        self._store.set(f"beat/{self._name}", str(self._number))
+        """Never twice the same, also of a process that was started again."""
+        self._store.set(f"beat/{self._rank}", str(time.time_ns()))
 
     def _work(self) -> None:
         while not self._over.wait(_BEAT_SECONDS):
@@ -110,18 +110,18 @@ class Beating:
         self._over.set()
 
 
-class Pulses:
+class Heartbeats:
     """Who has been silent for how long, as the chief sees it by its own clock."""
 
-    def __init__(self, meeting: Meeting) -> None:
-        self._store = meeting.store()
-        self._heard: dict[str, tuple[bytes, float]] = {}
+    def __init__(self, rendezvous: Rendezvous) -> None:
+        self._store = rendezvous.store()
+        self._heard: dict[int, tuple[bytes, float]] = {}
 
-    def silent_seconds(self, names: Iterable[str]) -> dict[str, float]:
+    def silent_seconds(self, ranks: Iterable[int]) -> dict[int, float]:
         now, told = time.monotonic(), {}
-        for name in names:
-            beat = self._store.get(f"beat/{name}")
-            if beat != self._heard.get(name, (b"", 0.0))[0]:
-                self._heard[name] = (beat, now)
-            told[name] = now - self._heard[name][1]
+        for rank in ranks:
+            beat = self._store.get(f"beat/{rank}")
+            if beat != self._heard.get(rank, (b"", 0.0))[0]:
+                self._heard[rank] = (beat, now)
+            told[rank] = now - self._heard[rank][1]
         return told
