@@ -7,6 +7,7 @@ READY := $(VENV)/.ready
 ENGINES := .venv-engines
 FRAMEWORKS_READY := $(VENV)/.ready-frameworks
 BENCH_READY := $(VENV)/.ready-bench
+VIEWER_READY := $(VENV)/.ready-viewer
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
 .PHONY: demo test test-gpu test-cluster test-engines test-frameworks check bench clean
@@ -25,21 +26,25 @@ $(FRAMEWORKS_READY): $(READY)
 	@$(INSTALL) --editable '.[frameworks]'
 	@touch $@
 
+$(VIEWER_READY): $(READY)
+	@$(INSTALL) --editable '.[viewer]'
+	@touch $@
+
 demo: $(READY)
 	@$(BIN)/python -m paceline.tasks.nmt.demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not cluster and not engines and not frameworks" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not cluster and not engines and not frameworks" -n 2 --dist loadfile --durations 15
 
 test-gpu: $(READY)
 	PACELINE_TEST_GPU=1 CUBLAS_WORKSPACE_CONFIG=:4096:8 $(BIN)/python -m pytest -m gpu tests/gpu
 
-test-cluster: $(READY)
+test-cluster: $(VIEWER_READY)
 	@tools/cluster-packages
-	$(BIN)/python -m pytest -m cluster
+	$(BIN)/python -m pytest -m cluster --durations 15
 
 test-frameworks: $(FRAMEWORKS_READY)
-	$(BIN)/python -m pytest -m frameworks
+	$(BIN)/python -m pytest -m frameworks --durations 5
 
 # Job files and cloud calls against the engines' own schemas, in an environment without torch.
 $(ENGINES)/.ready: tests/engines/requirements.txt
@@ -66,6 +71,7 @@ bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks.prepare_text
 	$(BIN)/python -m benchmarks.nmt
 	$(BIN)/python -m benchmarks.report
+	$(BIN)/python -m benchmarks.logs
 	$(BIN)/python -m benchmarks.waiting
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.observe

@@ -1,7 +1,8 @@
 """How fast two hosts train a network of 60.8 M parameters over a slow link, by kind of exchange.
 
-    sudo python -m benchmarks.reduce --link 1Gbit --rows 4,8
-    sudo python -m benchmarks.reduce --link 100Mbit --kinds alone,diloco --rows 4 --steps 96
+    sudo python -m benchmarks.reduce --link 1Gbit --rows 8
+    sudo python -m benchmarks.reduce --link 100Mbit --kinds alone,auto --steps 80 \\
+        reduce.may_change_result=true
 
 Two hosts of a practice cluster, one core and one process each. In turns, so that what else the
 machine does meets all alike: `alone`, a plain loop on both hosts without any communication; `ddp`,
@@ -21,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from paceline.hosts.file import Host, load_hosts
 from paceline.hosts.ssh import on_all, run_on
@@ -52,7 +54,6 @@ class Timing:
 
     step_seconds: float
     sent_bytes_per_step: float = 0.0
-    phases: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,20 +124,21 @@ def trained(lab: Lab, kind: str, rows: int, num_steps: int, settings: Sequence[s
 
 
 def timing_of(run: Path) -> Timing:
-    """From the steps after the first few, the slower rank's; whole lines, so that an exchange that
-    comes once in many steps has its share."""
-    ranks = [_seconds_of(run, rank) for rank in range(2)]
-    events = read_events(RunDirectory(run).rank_events(0))
-    lines = [event for event in events if event["kind"] == "steps"]
-    num_steps = sum(line["num_steps"] for line in lines)
-    return Timing(max(ranks), sum(line["reduced_bytes"] for line in lines) / num_steps)
+    """The slower rank's seconds, the first rank's bytes."""
+    ranks = [_middle_lines(run, rank) for rank in range(2)]
+    seconds = [
+        statistics.mean(s for line in lines for s in line["step_seconds"]) for lines in ranks
+    ]
+    num_steps = sum(line["num_steps"] for line in ranks[0])
+    return Timing(max(seconds), sum(line["reduced_bytes"] for line in ranks[0]) / num_steps)
 
 
-def _seconds_of(run: Path, rank: int) -> float:
+def _middle_lines(run: Path, rank: int) -> list[dict[str, Any]]:
+    """Of the events: not the first steps, nor the last, after which all weights are averaged once
+    in a run; whole lines, so that an exchange that comes once in many steps has its share."""
     events = read_events(RunDirectory(run).rank_events(rank))
     lines = [e for e in events if e["kind"] == "steps" and e["step"] > 2 * SETTLING_STEPS]
-    seconds: list[float] = [second for line in lines for second in line["step_seconds"]]
-    return statistics.mean(seconds)
+    return lines[:-1]
 
 
 def timed(lab: Lab, kind: str, rows: int, asked: argparse.Namespace) -> Timing:
@@ -188,7 +190,7 @@ def main() -> None:
     parser.add_argument("--link", default="1Gbit")
     parser.add_argument("--kinds", default="alone,ddp,plain,overlap")
     parser.add_argument("--rows", default="4", help="per process, several with commas")
-    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--plain-steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--dir", type=Path, default=Path(f"/tmp/paceline-reduce-{os.getpid()}"))  # noqa: S108

@@ -1,11 +1,11 @@
 """What each kind of `reduce` does to the result: same samples, same seeds, two processes.
 
     python -m benchmarks.reduce_curves nmt --data DIR --runs runs/curves
-    python -m benchmarks.reduce_curves cifar10 --data DIR --runs runs/curves --kinds plain,diloco
+    python -m benchmarks.reduce_curves cifar10 --data DIR --kinds plain,diloco+reduce.outer_rate=1
 
 Trains a small network with each kind (a run that was stopped goes on) and prints a table of
 validation scores by step; `--svg FILE` draws the losses. Data: Multi30k with 4,000 pieces
-(`paceline data nmt --from multi30k --vocab 4000`), CIFAR-10. Some minutes of two cores for each.
+(`paceline data nmt --from multi30k --vocab 4000`), CIFAR-10. Two minutes of two cores for each.
 """
 
 import argparse
@@ -19,19 +19,21 @@ import numpy as np
 
 from paceline.record.events import read_events
 from paceline.record.schema import RunDirectory
-from paceline.report.render.svg import Axis, Line, line_plot
+from paceline.report.render.svg import HEIGHT, WIDTH, Axis, Line, line_plot
 
 TASKS = {
     "nmt": [
         *("nmt-small", "model.size=tiny", "model.vocab_size=4000", "model.residual_dropout=0.1"),
-        *("steps=800", "schedule.rate=0.003", "schedule.warmup_steps=100"),
+        *("batch.global=1536", "batch.micro=768", "steps=800"),
+        *("schedule.rate=0.003", "schedule.warmup_steps=100"),
         *("evaluate.every_steps=200", "checkpoint.every_steps=200"),
     ],
     "cifar10": [
-        *("cifar10-tiny", "steps=1400", "evaluate.every_steps=350", "checkpoint.every_steps=350"),
+        *("cifar10-tiny", "steps=1000", "evaluate.every_steps=200", "checkpoint.every_steps=200"),
     ],
 }
 SCORES = {"nmt": "bleu", "cifar10": "top1"}
+COLOURS = ("#0b84d8", "#d1495b", "#2a9d5c", "#b26e00", "#8a63d2", "#00929e", "#888888")
 KINDS = {
     "plain": [],
     "overlap": ["reduce=overlap"],
@@ -44,7 +46,8 @@ KINDS = {
 
 
 def train(task: str, kind: str, data: Path, run: Path) -> None:
-    words = [*TASKS[task], f"data={data.absolute()}", "log.every_steps=16", *KINDS[kind]]
+    name, *more = kind.split("+")
+    words = [*TASKS[task], f"data={data.absolute()}", "log.every_steps=16", *KINDS[name], *more]
     command = [sys.executable, "-m", "paceline.cli", "train", *words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run([*command, "--procs", "2", "--run", str(run)], check=True, env=environment)
@@ -84,12 +87,35 @@ def table(task: str, runs: dict[str, Path]) -> str:
 
 
 def picture(task: str, runs: dict[str, Path]) -> str:
+    """An SVG that stands for itself: with colours, and names at the right."""
     lines = []
     for number, (kind, run) in enumerate(runs.items()):
         points = sorted(scores(run, "loss").items())
         xs, ys = (np.array(values, dtype=np.float64) for values in zip(*points, strict=True))
         lines.append(Line(kind, xs, ys, number, has_dots=True))
-    return line_plot(f"{task}: validation loss", Axis("step"), Axis("loss"), lines)
+    plot = line_plot("", Axis("step"), Axis("validation loss"), lines)
+    body = plot[plot.index(">", plot.index("<svg")) + 1 : plot.index("</svg>")]
+    names = "".join(
+        f'<text x="{WIDTH}" y="{30 + 18 * line.colour}" fill="{COLOURS[line.colour]}">'
+        f"{line.name}</text>"
+        for line in lines
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH + 80} {HEIGHT}">'
+        f"<title>{task}</title><style>{style()}</style>{body}{names}</svg>\n"
+    )
+
+
+def style() -> str:
+    """Readable on white and on black alike."""
+    colours = "".join(
+        f".line.c{number}{{stroke:{colour}}}.dot.c{number}{{fill:{colour}}}"
+        for number, colour in enumerate(COLOURS)
+    )
+    return (
+        "text{font:12px sans-serif}.tick,.label{fill:#808080}"
+        ".grid,.axis{stroke:#808080;stroke-opacity:.4}.line{fill:none;stroke-width:1.8}" + colours
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -38,16 +38,22 @@ def mean(counters: Counters, what: str) -> float:
     return sum(value for _, value in held) / len(held)
 
 
-def test_gpu_utilisation_while_it_trained_answers_how_busy_it_was(tmp_path: Path) -> None:
-    """80 % and 90 % while it trained, nothing before and after."""
-    log_of_ten_minutes(tmp_path)
+def gpu_table(directory: Path) -> Path:
+    """Two devices at 80 % and 90 % while the log trains, idle before and after."""
     rows = ["timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W]"]
     for n in range(150):
         time = BEGIN + timedelta(seconds=5 * n)
         for index in (0, 1):
             share = 80 + 10 * index if 2 <= n <= 120 else 0
             rows.append(f"{time:%Y/%m/%d %H:%M:%S}.000, {index}, {share} %, 1000 MiB, 250.00 W")
-    (tmp_path / "gpu.csv").write_text("\n".join(rows) + "\n")
+    path = directory / "gpu.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_gpu_utilisation_while_it_trained_answers_how_busy_it_was(tmp_path: Path) -> None:
+    log_of_ten_minutes(tmp_path)
+    gpu_table(tmp_path)
     busy = answers(tmp_path)["busy"]
     assert busy.figures["utilisation"] == pytest.approx(0.85)
     assert "85 %" in busy.sentence

@@ -267,8 +267,9 @@ def test_wandbs_summary_alone_says_what_is_missing(tmp_path: Path) -> None:
     assert any("run-*.wandb" in note for note in run.notes)
 
 
-def test_trackios_database_is_read_and_not_changed(tmp_path: Path) -> None:
-    path = tmp_path / "project.db"
+def trackio_project(directory: Path) -> Path:
+    """A step every 3 s; two devices at 50 % and 100 %."""
+    path = directory / "project.db"
     with sqlite3.connect(path) as store:
         store.execute(
             "CREATE TABLE metrics (id INTEGER PRIMARY KEY, timestamp TEXT, run_name TEXT, "
@@ -292,6 +293,11 @@ def test_trackios_database_is_read_and_not_changed(tmp_path: Path) -> None:
             )
         store.execute("INSERT INTO configs VALUES (1, 'a', ?)", (json.dumps({"num_workers": 2}),))
     store.close()
+    return path
+
+
+def test_trackios_database_is_read_and_not_changed(tmp_path: Path) -> None:
+    path = trackio_project(tmp_path)
     before = path.read_bytes()
     run = read_foreign(path)
     assert (run.tool, run.step, run.loader_workers) == ("trackio", 99, 2)

@@ -377,6 +377,115 @@ def test_a_pointer_of_git_lfs_is_named_as_one(tmp_path: Path) -> None:
             read_foreign(given)
 
 
+def test_a_store_beside_pointers_of_git_lfs_is_read(tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n"
+    (tmp_path / "events.out.tfevents.1600000000.h.1.0").write_text(pointer, encoding="utf-8")
+    entries = [{"loss": 5 - n, "step": 10 * n, "epoch": n} for n in range(1, 4)]
+    state = {"log_history": entries, "global_step": 30, "max_steps": 30}
+    (tmp_path / "trainer_state.json").write_text(json.dumps(state), encoding="utf-8")
+    run = read_foreign(tmp_path)
+    assert (run.step, run.training_loss.last) == (30, (30, 2))
+    assert any("1 event file, only pointers of Git LFS" in note for note in run.notes)
+
+
+def test_an_evaluation_that_is_counted_as_a_step_is_put_back(tmp_path: Path) -> None:
+    """mmcv logs training at 10, 20, ..., 360, and what it evaluates after 120 steps at 121."""
+    rows: list[Row] = [("train/loss", s, float(s), 5 - s / 100) for s in range(10, 361, 10)]
+    for step in (121, 241, 361):
+        rows += [("val/mAP", step, step - 0.5, step / 1000), ("learning_rate", step, step, 0.1)]
+    write_rows(tmp_path / "events.out.tfevents.1600000000.h.1.0", rows)
+    run = read_foreign(tmp_path)
+    assert run.step == 360
+    assert [step for step, _ in run.scores["mAP"].points] == [120, 240, 360]
+
+
+@pytest.mark.parametrize("is_timed", [True, False])
+def test_an_evaluation_after_every_logged_step_is_in_no_step(
+    tmp_path: Path, is_timed: bool
+) -> None:
+    """As Hugging Face logs it: 100 steps of 0.2 s, then a minute of evaluation, twelve times."""
+    rows: list[Row] = []
+    for n in range(1, 13):
+        trained = 20.0 * n + 60.0 * (n - 1)
+        rows += [("train/loss", 100 * n, trained, 2 - n / 100)]
+        rows += [("eval/loss", 100 * n, trained + 60, 2.0)]
+        rows += [("eval/runtime", 100 * n, trained + 60, 60.0)] if is_timed else []
+    write_rows(tmp_path / "events.out.tfevents.1600000000.h.1.0", rows)
+    run = read_foreign(tmp_path)
+    assert run.step_times.mean_seconds == pytest.approx(0.2)
+    assert run.evaluation_seconds == (720.0 if is_timed else None)
+    assert "does not fit" not in answer_of(run, "duration")
+
+
+def test_values_that_were_written_together_have_one_stamp_and_no_step_is_lost(
+    tmp_path: Path,
+) -> None:
+    """As trackio writes them: ten at once, every half second."""
+    rows: list[Row] = [("loss", step, (step // 10) * 0.5, 3 - step / 100) for step in range(80)]
+    run = read_foreign(write_rows(tmp_path / "events.out.tfevents.1600000000.h.1.0", rows))
+    assert run.step_times.mean_seconds == pytest.approx(0.05)
+    assert run.step_times.num_steps == 70
+
+
+KERAS_LINE = "1250/1250 [====] - 3039s 2s/step - loss: 6.3047 - accuracy: 0.6843{}\n"
+KERAS_VALIDATED = KERAS_LINE.format(" - val_loss: 1.0754 - val_accuracy: 0.9010")
+
+
+def test_keras_that_trains_for_one_epoch_prints_no_heading(tmp_path: Path) -> None:
+    """3039 s over 1,250 steps; without validation it may as well have been an evaluation."""
+    early = "  90/1250 [=>..] - ETA: 46:23 - loss: 16.1024 - accuracy: 0.5021\n"
+    run = read_text(tmp_path, early + KERAS_VALIDATED)
+    assert (run.step, run.steps_wanted, run.wall_seconds) == (1250, 1250, 3039.0)
+    assert run.step_times.mean_seconds == pytest.approx(2.4312)
+    assert run.scores["accuracy"].last == (1250, 0.901)
+    assert any("may be another" in note for note in run.notes)
+    with pytest.raises(UserError):
+        read_text(tmp_path, KERAS_LINE.format(""), "evaluated.log")
+
+
+def test_a_log_of_keras_without_its_begin_tells_only_epochs_that_it_names(tmp_path: Path) -> None:
+    headed = f"Epoch 8/9\n{KERAS_VALIDATED.replace('6.3047', '5.5')}"
+    run = read_text(tmp_path, KERAS_VALIDATED + headed)
+    assert run.training_loss.points == [(10_000, 5.5)]
+
+
+def test_bars_of_which_only_the_end_was_kept_are_rounds_of_one_bar(tmp_path: Path) -> None:
+    """Three rounds of 147 in 30, 30 and 39 s; the second was drawn twice."""
+    bar = "100%|██████████| 147/147 [00:{}<00:00,  4.82it/s, loss={}]\n"
+    ends = [(30, 2.19), (30, 1.68), (30, 1.68), (39, 1.72)]
+    run = read_text(tmp_path, "".join(f"made a model\n{bar.format(*end)}" for end in ends))
+    assert run.training_loss.points == [(147, 2.19), (294, 1.68), (441, 1.72)]
+    assert run.step_times.mean_seconds == pytest.approx(99 / 441)
+
+
+@pytest.mark.parametrize("wrapped", ["", "                 train/acc: 0.399\n"])
+def test_rich_bars_that_were_kept_when_an_epoch_ended_are_epochs(
+    tmp_path: Path, wrapped: str
+) -> None:
+    """98 steps each, in 22, 25 and 23 s."""
+    line = (
+        "Epoch {}/2 ━━━━━━━━━━━━━━━━ 98/98 0:00:{} • 0:00:00 4.44it/s v_num: 0 train/loss: {}   \n"
+    )
+    ends = [(0, 22, 1.559), (1, 25, 1.2), (2, 23, 1.027)]
+    run = read_text(tmp_path, "".join(line.format(*end) + wrapped for end in ends))
+    assert run.training_loss.points == [(98, 1.559), (196, 1.2), (294, 1.027)]
+    assert run.step_times.mean_seconds == pytest.approx(70 / 294)
+    assert run.tool == "Lightning's progress bars"
+
+
+def test_eole_without_a_wanted_number_of_steps_is_read(tmp_path: Path) -> None:
+    line = (
+        "[2026-01-01 10:00:{:02d},000 INFO] Step {}; acc: 45.2; ppl: 12.30; xent: 2.51; "
+        "aux: 0.000; attn_ent: 0.000; lr: 1.00e-03; sents:    6400; bsz: 1900/1950/64; "
+        "9500/9750 tok/s; {:6.0f} sec;\n"
+    )
+    run = read_text(tmp_path, "".join(line.format(2 * n, 10 * n, 2 * n) for n in range(1, 6)))
+    assert (run.step, run.steps_wanted) == (50, None)
+    assert run.step_times.mean_seconds == pytest.approx(0.2)
+    assert run.units_per_second == pytest.approx(9750)
+    assert run.rate.last == (50, 1e-3)
+
+
 def test_validation_after_a_heading_is_not_another_process(tmp_path: Path) -> None:
     text = "".join(
         f"[Epoch {n:03d}] training: accuracy=60.0 loss={3 - n / 10:.1f}\n"

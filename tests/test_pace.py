@@ -23,6 +23,7 @@ from paceline.pace.remedies import (
     faster_link,
     gain_in_words,
     gain_of,
+    in_order_of_need,
     larger_batch,
     more_workers,
     rarer_exchange,
@@ -158,11 +159,37 @@ def test_a_link_that_bursts_is_faster_in_its_first_minutes() -> None:
 def test_remedies_that_gain_little_are_not_offered() -> None:
     assert remedies(job(), link(1000e9), Size(2)) == []
     offered = remedies(job(), link(1e9), Size(4))
-    assert offered[0].name == "link"
+    assert {"link", "diloco", "bf16", "batch"} <= {remedy.name for remedy in offered}
     assert all(remedy.gain.middle >= 1.03 for remedy in offered)
     assert [r.gain.middle for r in offered] == sorted(
         (r.gain.middle for r in offered), reverse=True
     )
+
+
+def test_hosts_that_are_slower_than_one_are_told_how_not_to_be() -> None:
+    assert predict(job(), link(10e6), [Size(2)])[0].speed_up.middle < 1
+    offered = {remedy.name for remedy in remedies(job(), link(10e6), Size(2))}
+    assert {"one-host", "diloco"} <= offered
+
+
+def test_what_is_ready_last_and_needed_first_is_waited_for_in_any_order() -> None:
+    """Word vectors that are the last layer as well: 100 MB at the very end of backward."""
+    tied = Exchange(parts=(*(Part(10 * MB, 0.4 + 0.05 * n) for n in range(10)), Part(100 * MB, 1)))
+    even = Exchange(parts=tuple(Part(10 * MB, 0.4 + 0.03 * n) for n in range(20)))
+    gains = [
+        gain_of(
+            Situation(job(exchange=exchange, gradient_bytes=figure(200 * MB)), link(1e9), Size(2)),
+            in_order_of_need(4 * MB),
+        ).middle
+        for exchange in (tied, even)
+    ]
+    assert gains[0] < gains[1] - 0.05
+
+
+def test_sending_in_the_order_of_need_is_offered_to_processors_only() -> None:
+    on_processors = job(exchange=Exchange())
+    assert "overlap" in {remedy.name for remedy in remedies(on_processors, link(1e9), Size(4))}
+    assert "overlap" not in {remedy.name for remedy in remedies(job(), link(1e9), Size(4))}
 
 
 def test_what_a_remedy_gains_is_arithmetic() -> None:

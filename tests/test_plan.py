@@ -12,7 +12,7 @@ from paceline import recipe
 from paceline.errors import UserError
 from paceline.pace.exchange import Size
 from paceline.pace.predict import predict
-from paceline.plan.basis import Basis, basis_of_path, basis_of_recipe
+from paceline.plan.basis import Basis, basis_of_path, basis_of_recipe, waiting_as_jitter
 from paceline.plan.catalogue import (
     Instance,
     devices,
@@ -30,7 +30,7 @@ from paceline.report.own.run import read_run
 from paceline.train.measure.work import Work, count_work
 from tests import stored_runs
 from tests.conftest import CommandLine
-from tests.paces import job, link
+from tests.paces import figure, job, link
 from tests.test_foreign_golden import ARGUMENTS, TIMES
 from tests.test_foreign_text import imagenet_log
 
@@ -191,6 +191,36 @@ def test_a_processor_can_be_rented_as_well(work: Work) -> None:
         for name in ("c7i.xlarge", "c7i.4xlarge")
     )
     assert large == pytest.approx(4 * small, rel=0.05)
+
+
+def test_what_processes_of_one_host_waited_says_nothing_about_a_link() -> None:
+    measured = job(network=figure(3.0), measured_processes=2, devices_per_host=2)
+    on_wire = waiting_as_jitter(measured)
+    assert on_wire.network.value == 1.0
+    assert on_wire.jitter.value == pytest.approx(3 * measured.jitter.value)
+    (before, there), (after, far) = (
+        [one.step_seconds.middle for one in predict(it, link(1e8), [Size(1, 2), Size(2, 2)])]
+        for it in (measured, on_wire)
+    )
+    assert after == pytest.approx(before, rel=0.03)
+    assert far < 0.5 * there
+
+
+def test_a_plan_is_for_the_exchange_that_the_recipe_asks_for(work: Work) -> None:
+    asked = Question((4,), type_name="g4dn.2xlarge", bits_per_second=1e8)
+    loaded = {
+        kind: recipe.load("cifar10-resnet20", [f"reduce={kind}"])
+        for kind in ("plain", "bf16", "diloco", "auto")
+    }
+    found = {kind: plan(basis_of_recipe(one, "a", work), asked) for kind, one in loaded.items()}
+    seconds = {kind: one.predictions[0].step_seconds.middle for kind, one in found.items()}
+    assert seconds["diloco"] < seconds["bf16"] < seconds["plain"] == seconds["auto"]
+    sent = {kind: one.predictions[0].sent_bytes_per_step for kind, one in found.items()}
+    assert sent["diloco"] == pytest.approx(sent["plain"] / 64)
+    assert "diloco" in {remedy.name for remedy in found["plain"].remedies}
+    assert not {"bf16", "diloco"} & {remedy.name for remedy in found["diloco"].remedies}
+    assert "as reduce=diloco does, every 32 steps" in as_text(found["diloco"])
+    assert "this plan is for plain" in as_text(found["auto"])
 
 
 def test_what_does_not_fit_the_memory_is_refused_with_what_would(work: Work) -> None:

@@ -6,9 +6,14 @@ import re
 from typing import Any
 
 import pytest
+import torch
 
+from paceline import recipe
+from paceline.errors import UserError
 from paceline.record.events import read_events
 from paceline.record.schema import RunDirectory
+from paceline.train.reduce import build_exchange
+from paceline.world import World
 from tests.conftest import CommandLine
 from tests.test_killed_and_resumed import finish, in_a_step, kill_when, outcome
 
@@ -155,3 +160,10 @@ def test_a_plan_that_cannot_be_is_refused(
     result = paceline.train("runs/a", *SHORT, *chosen, *settings)
     assert result.returncode == 2
     assert said in result.stderr
+
+
+def test_what_is_written_for_processors_is_refused_on_a_device() -> None:
+    world = World(rank=0, size=2, device=torch.device("cuda"))
+    chosen = recipe.load("cifar10-tiny", ["reduce=overlap"])
+    with pytest.raises(UserError, match="reduce=overlap is written for processors"):
+        build_exchange(chosen, torch.nn.Linear(2, 2), world)

@@ -1,4 +1,7 @@
-"""`report --to` and `log.tracker`: reports and scalars in trackers, in their offline modes."""
+"""`report --to` and `log.tracker`: reports and scalars in trackers, in their offline modes.
+
+What needs a tracker's own package is run by `make test-frameworks`, which installs W&B and MLflow;
+trackio's pins do not fit beside ours, so its test runs where somebody installed it."""
 
 import json
 import os
@@ -22,6 +25,7 @@ def bytes_below(directory: Path, pattern: str) -> bytes:
     return b"".join(path.read_bytes() for path in directory.rglob(pattern) if path.is_file())
 
 
+@pytest.mark.frameworks
 @needs("wandb")
 def test_a_report_goes_to_a_run_of_wandb(tmp_path: Path, paceline: CommandLine) -> None:
     run = plateaued(tmp_path / "a").path
@@ -39,6 +43,7 @@ def test_a_report_goes_to_a_run_of_wandb(tmp_path: Path, paceline: CommandLine) 
     assert json.loads((run / "trackers.json").read_text())["wandb"].endswith("mine42")
 
 
+@pytest.mark.frameworks
 @needs("mlflow")
 def test_a_report_goes_to_a_run_of_mlflow(tmp_path: Path, paceline: CommandLine) -> None:
     run = plateaued(tmp_path / "a").path
@@ -58,6 +63,7 @@ def test_a_report_goes_to_a_run_of_mlflow(tmp_path: Path, paceline: CommandLine)
     assert named.returncode == 2 and "did not take" in named.stderr
 
 
+@pytest.mark.frameworks
 @needs("trackio")
 def test_a_report_goes_to_a_run_of_trackio(tmp_path: Path, paceline: CommandLine) -> None:
     run = plateaued(tmp_path / "a").path
@@ -70,6 +76,7 @@ def test_a_report_goes_to_a_run_of_trackio(tmp_path: Path, paceline: CommandLine
     assert any("paceline/verdict" in str(metrics) for _, metrics in rows)
 
 
+@pytest.mark.frameworks
 @needs("mlflow")
 def test_scalars_are_sent_while_training(tmp_path: Path, paceline: CommandLine) -> None:
     store = {

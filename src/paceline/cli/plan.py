@@ -59,6 +59,7 @@ def add_plan(verbs: Verbs) -> None:
 
 
 def print_plan(arguments: argparse.Namespace) -> int:
+    from paceline.plan.catalogue import find_instance
     from paceline.plan.page import as_html
     from paceline.plan.plan import Question, plan
     from paceline.plan.render import as_json, as_text
@@ -67,6 +68,8 @@ def print_plan(arguments: argparse.Namespace) -> int:
     from paceline.units import parse_link_speed
 
     hosts = _hosts_file(arguments)
+    if arguments.type:
+        find_instance(arguments.type)  # a mistake is told before torch counts anything
     basis = _basis(arguments, hosts)
     question = Question(
         hosts=sizes_up_to(len(hosts.hosts)) if hosts else host_numbers(arguments.hosts),

@@ -78,6 +78,10 @@ class Exchange:
     coding: Figure = Figure(0.0, 0.0, "nothing is compressed")
     """Seconds of a process for each byte of gradients: to compress it and back."""
 
+    @property
+    def is_on_processors(self) -> bool:
+        return self.copying.source == GLOO_COPYING.source
+
 
 @dataclass(frozen=True)
 class Schedule:

@@ -23,7 +23,8 @@ _LEAST_SHARE: Final = 0.25
 """From which share of a step on something is called the bottleneck; as in reports."""
 _LEAST_GAIN: Final = 0.25
 """Of a host: one that adds less to the speed is called waste."""
-_MOST_HOSTS: Final = 4096
+MOST_HOSTS: Final = 4096
+"""That are looked at."""
 
 
 @dataclass(frozen=True)
@@ -209,8 +210,8 @@ def most_useful_hosts(job: Job, link: Link, devices: int) -> int:
 
 def _most_hosts(job: Job, devices: int) -> int:
     if job.micro_batches and not job.grows_with_world:
-        return max(min(_MOST_HOSTS, job.micro_batches // devices), 1)
-    return _MOST_HOSTS
+        return max(min(MOST_HOSTS, job.micro_batches // devices), 1)
+    return MOST_HOSTS
 
 
 def _last_that_pays(rate: Callable[[int], float], known: int, too_many: int, alone: float) -> int:

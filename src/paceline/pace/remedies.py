@@ -5,7 +5,7 @@ times as many units a second the other does. What a change is called and how it 
 business of those who offer it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,6 +21,8 @@ LEAST_GAIN: Final = 1.03
 _LOADER_SPREAD: Final = 0.08
 """Twice as many workers rarely give exactly twice as much."""
 _WAITING_SPREAD: Final = 0.3
+OVERLAP_BUCKET_BYTES: Final = 4.0 * 1024 * 1024
+"""Of `reduce=overlap`, which waits for single buckets."""
 _CODING: Final = {"fp16": 0.4e-9, "bf16": 0.4e-9}
 """Seconds of a processor for a byte of gradients, to 16 bits and back; measured on CPUs."""
 
@@ -101,14 +103,14 @@ def with_exchange(build: Callable[[Exchange], Exchange]) -> Change:
 
 
 def in_16_bits(kind: str) -> Change:
+    return with_exchange(lambda old: _halved(old, kind))
+
+
+def _halved(old: Exchange, kind: str) -> Exchange:
     """Half of the bytes, and some work to make them and back."""
     coding = Figure(_CODING[kind], 0.5, "measured on CPUs; see docs/model.md")
-
-    def build(old: Exchange) -> Exchange:
-        slower = replace(coding, value=coding.value * old.copying.value / Exchange().copying.value)
-        return replace(old, sent_share=old.sent_share / 2, coding=slower)
-
-    return with_exchange(build)
+    slower = replace(coding, value=coding.value * old.copying.value / Exchange().copying.value)
+    return replace(old, sent_share=old.sent_share / 2, coding=slower)
 
 
 def other_buckets(bucket_bytes: float) -> Change:
@@ -116,24 +118,37 @@ def other_buckets(bucket_bytes: float) -> Change:
 
 
 def in_order_of_need(bucket_bytes: float) -> Change:
+    return with_exchange(lambda old: _travelling(old, bucket_bytes))
+
+
+def _travelling(old: Exchange, bucket_bytes: float) -> Exchange:
     """Sending goes on through the update and the next forward pass."""
-
-    def build(old: Exchange) -> Exchange:
-        return replace(old, lasts="next forward", bucket_bytes=bucket_bytes)
-
-    return with_exchange(build)
+    return replace(old, lasts="next forward", bucket_bytes=bucket_bytes)
 
 
 def rarer_exchange(every_steps: int, in_background: bool = False) -> Change:
+    return with_exchange(lambda old: _rarer(old, every_steps, in_background))
+
+
+def _rarer(old: Exchange, every_steps: int, in_background: bool) -> Exchange:
     """Steps of each process's own between two exchanges of the weights. Local SGD waits for them,
-    DiLoCo sends them in parts while training goes on."""
+    DiLoCo sends them in parts, and in 16 bits, while training goes on."""
+    whole = sum(part.num_bytes for part in old.parts) or 1.0
+    late = replace(old, every_steps=every_steps * old.every_steps, parts=(Part(whole, 1.0),))
+    if not in_background:
+        return late
+    return replace(late, lasts="steps", sent_share=old.sent_share / 2)
 
-    def build(old: Exchange) -> Exchange:
-        whole = sum(part.num_bytes for part in old.parts) or 1.0
-        late = replace(old, every_steps=every_steps * old.every_steps, parts=(Part(whole, 1.0),))
-        return replace(late, lasts="steps") if in_background else late
 
-    return with_exchange(build)
+def exchange_of(kind: str, plain: Exchange, every_steps: int, wire_share: float) -> Exchange:
+    """That of a recipe's `reduce`, in place of the one that sends all gradients of every step."""
+    if kind in _CODING:
+        return _halved(plain, kind)
+    if kind == "overlap":
+        return _travelling(plain, OVERLAP_BUCKET_BYTES)
+    if kind in ("local", "diloco"):
+        return _rarer(plain, every_steps, in_background=kind == "diloco")
+    return replace(plain, sent_share=wire_share * plain.sent_share)
 
 
 def rarer_saves(times: int) -> Change:
@@ -175,18 +190,26 @@ def remedies(job: Job, link: Link, size: Size) -> list[Remedy]:
     if job.input_rate is not None:
         offers.append(("workers", "twice as many loader workers", more_workers(2)))
     if size.processes > 1:
-        offers += [
-            (
-                "batch",
-                "twice the batch, so that gradients are exchanged half as often",
-                larger_batch(2),
-            ),
-            ("bf16", "gradients in 16 bits on the wire", in_16_bits("bf16")),
-        ]
+        offers += _other_exchanges(job.exchange)
     if size.hosts > 1:
         offers.append(("link", "links of ten times the speed", faster_link(10)))
+        offers.append(("one-host", "one host alone", more_hosts(1)))
     if job.schedule is not None and job.schedule.save_every:
         offers.append(("saves", "checkpoints a tenth as often", rarer_saves(10)))
     found = [Remedy(name, text, gain_of(now, change)) for name, text, change in offers]
     worth = [remedy for remedy in found if is_worth_it(remedy.gain)]
     return sorted(worth, key=lambda remedy: -remedy.gain.middle)
+
+
+def _other_exchanges(exchange: Exchange) -> Iterator[tuple[str, str, Change]]:
+    """Of a job that exchanges all gradients of every step; what changes the least comes first."""
+    text = "twice the batch, so that gradients are exchanged half as often"
+    yield "batch", text, larger_batch(2)
+    if exchange.every_steps != 1 or exchange.sent_share != 1 or exchange.lasts != "backward":
+        return
+    if exchange.is_on_processors:
+        text = "gradients that travel on through the next forward pass (reduce=overlap)"
+        yield "overlap", text, in_order_of_need(OVERLAP_BUCKET_BYTES)
+    yield "bf16", "gradients in 16 bits on the wire (reduce=bf16)", in_16_bits("bf16")
+    text = "weights exchanged in parts beside 32 steps, which learns otherwise (reduce=diloco)"
+    yield "diloco", text, rarer_exchange(32, in_background=True)

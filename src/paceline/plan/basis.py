@@ -6,20 +6,24 @@ from typing import TYPE_CHECKING, Final
 
 from paceline.errors import UserError
 from paceline.pace.job import Exchange, Figure, Job, Link, Schedule
+from paceline.pace.remedies import exchange_of
 from paceline.plan.elsewhere import Then
 from paceline.report import foreign
 from paceline.report.facts.facts import Facts, Options
 from paceline.report.facts.network import link_of
 from paceline.report.own.run import read_run
 from paceline.report.remedies.job import LAN_LATENCY, calibrated, job_of
-from paceline.settings import Recipe
+from paceline.settings import Recipe, ReduceSettings
 from paceline.tasks.memory import Memory
+from paceline.units import count_of
 
 if TYPE_CHECKING:
     from paceline.train.measure.work import Work
 
 _GIVEN_SPREAD: Final = 0.03
 _USUAL_JITTER: Final = Figure(0.02, 0.5, "assumed: nothing was measured")
+_PLAIN, _AUTO = "plain", "auto"
+_NO_WIRE_MEASURED: Final = Figure(1.0, 0.05, "nobody measured a link between hosts of this job")
 NOT_MEASURED: Final = Figure(0.0, 0.0, "not measured")
 _SNAPSHOT_BYTES_PER_SECOND: Final = 1.5e9
 """What a save copies while the loop stands still; writing goes on beside."""
@@ -72,7 +76,13 @@ def basis_of_path(path: Path, link_then: float | None, gradient_bytes: float | N
 
 def basis_of_facts(facts: Facts, gradient_bytes: float | None = None) -> Basis:
     refuse_servers(facts)
-    job = calibrated(job_of(facts, gradient_bytes), facts)
+    reduce = _reduce_of(facts)
+    job = job_of(facts, gradient_bytes)
+    if reduce is not None and gradient_bytes is None:
+        job = replace(job, gradient_bytes=_all_gradients(facts))
+    job = calibrated(with_reduce(job, reduce), facts)
+    if (facts.world.num_hosts or 1) == 1:
+        job = waiting_as_jitter(job)
     return Basis(
         job=replace(job, precision=str(facts.begin.get("precision") or "")),
         then=Then(" ".join(facts.world.device_names), str(facts.settings.get("precision", "auto"))),
@@ -80,8 +90,50 @@ def basis_of_facts(facts: Facts, gradient_bytes: float | None = None) -> Basis:
         memory=_memory_of(facts),
         device_bytes=_device_bytes(facts),
         price_per_hour=facts.options.price_per_hour,
-        notes=tuple(_notes_on(facts)),
+        notes=(*_notes_on(facts), *_notes_on_reduce(reduce)),
     )
+
+
+def _reduce_of(facts: Facts) -> ReduceSettings | None:
+    """Of a run of ours; several processes record what they did (and `auto` chose), one alone has
+    only the recipe's word. None for plain."""
+    section, did = facts.settings.get("reduce"), facts.begin.get("reduce")
+    if not isinstance(section, dict) or (did or section.get("kind")) in (None, _PLAIN):
+        return None
+    told = {name: section[name] for name in ("parts", "rank", "share") if name in section}
+    every = facts.begin.get("exchanged_every") if did else section.get("every")
+    return ReduceSettings.model_validate(told | {"kind": did or section["kind"], "every": every})
+
+
+def _all_gradients(facts: Facts) -> Figure | None:
+    """Whatever part of them the run sent."""
+    whole = facts.begin.get("gradient_bytes")
+    return Figure(float(whole), 0.0, f"the network of {facts.run}") if whole else None
+
+
+def waiting_as_jitter(job: Job) -> Job:
+    """Processes of one host wait for the slowest of them, not for a wire: what they waited more
+    than the formulas say is the spread of their steps, and no factor for links between hosts."""
+    wider = replace(job.jitter, value=job.network.value * job.jitter.value)
+    if job.network.value != 1.0:
+        wider = replace(wider, source=f"what processes waited for each other, {job.network.source}")
+    return replace(job, jitter=wider, network=_NO_WIRE_MEASURED)
+
+
+def with_reduce(job: Job, reduce: ReduceSettings | None) -> Job:
+    if reduce is None:
+        return job
+    exchange = exchange_of(reduce.kind, job.exchange, reduce.every or 1, reduce.wire_share)
+    return replace(job, exchange=exchange)
+
+
+def _notes_on_reduce(reduce: ReduceSettings | None) -> list[str]:
+    if reduce is None or reduce.kind == _PLAIN:
+        return []
+    if reduce.kind == _AUTO:
+        return ["reduce=auto chooses before the first step; this plan is for plain"]
+    every = f", every {count_of(reduce.every, 'step')}" if reduce.every else ""
+    return [f"gradients are exchanged as reduce={reduce.kind} does{every} (docs/reduce.md)"]
 
 
 def refuse_servers(facts: Facts) -> None:
@@ -144,7 +196,9 @@ def basis_of_recipe(recipe: Recipe, name: str, work: "Work") -> Basis:
         named=name,
     )
     then = Then(precision=recipe.precision)
-    return Basis(job, then, memory=_memory_by(work), notes=(_counted_on(work),))
+    notes = (_counted_on(work), *_notes_on_reduce(recipe.reduce))
+    job = with_reduce(job, recipe.reduce)
+    return Basis(job, then, memory=_memory_by(work), notes=notes)
 
 
 def _memory_by(work: "Work") -> MemoryNeeds | None:

@@ -81,9 +81,11 @@ def _update(job: Job, compute: Figure) -> Figure:
 def _exchange(old: Exchange, instance: Instance, device: Device) -> Exchange:
     if not instance.num_devices:
         return replace(old, copying=GLOO_COPYING, processors=max(float(instance.num_cores), 1.0))
+    faster = NCCL_COPYING.value / old.copying.value
     return replace(
         old,
         copying=NCCL_COPYING,
+        coding=replace(old.coding, value=faster * old.coding.value),
         algorithms=(RING, TREE),
         inside_bytes_per_second=device.inside_bytes_per_second,
     )

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from paceline.pace.exchange import Size
 from paceline.pace.job import Figure
-from paceline.pace.predict import Prediction, Range
+from paceline.pace.predict import MOST_HOSTS, Prediction, Range
 from paceline.pace.remedies import gain_in_words
 from paceline.plan.plan import Plan
 from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK, OPTIMIZER
@@ -142,6 +142,8 @@ def _at(size: Size | None) -> str:
 def _waste(most: int) -> str:
     if most == 1:
         return "More than one host is waste: a second one adds less than a quarter of a host."
+    if most == MOST_HOSTS:
+        return f"Up to {most:,} hosts each adds at least a quarter of a host to the speed."
     return (
         f"Beyond {count_of(most, 'host')} another is waste: it adds less than a quarter of a host "
         "to the speed."

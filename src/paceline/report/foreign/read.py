@@ -19,6 +19,7 @@ from paceline.report.foreign.reading import formats
 from paceline.report.foreign.reading.longest import is_much, last_step_of_text, longest
 from paceline.report.foreign.run import ForeignRun
 from paceline.report.foreign.text_lines import looks_like_text, text_lines
+from paceline.units import count_of
 
 _READABLE = (
     "give a run directory of `paceline train`, TensorBoard event files, or what another tool "
@@ -101,7 +102,9 @@ def _read_directory(path: Path) -> ForeignRun | None:
     """Event files, stores and the text logs beside them are of one run."""
     gathering, logs = Gathering(), dict(_known_logs(path))
     stores = formats.stores_in(path)
-    has_events = bool(tensorboard.event_files(path))
+    events = tensorboard.event_files(path)
+    pointers = [file for file in events if _is_lfs_pointer(file)]
+    has_events = len(events) > len(pointers)
     only_seen: dict[Path, int] = {}
     for run in tensorboard.read(path, only_seen) if has_events else _read_stores(stores):
         near = [file for file in logs if is_beside(file, run.path, path)]
@@ -115,6 +118,9 @@ def _read_directory(path: Path) -> ForeignRun | None:
     for place, step in only_seen.items():
         gathering.add_seen(place, step)
     chosen = gathering.finish()
+    if chosen is not None and pointers:
+        files = count_of(len(pointers), "event file")
+        chosen.notes.append(f"not read: {files}, only pointers of Git LFS; `git lfs pull` fetches")
     if has_events and chosen is not None and len(stores) == 1:
         return _with_store(chosen, stores[0])
     return chosen

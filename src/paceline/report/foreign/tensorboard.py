@@ -5,12 +5,13 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from pathlib import Path
 from statistics import median
 
 from paceline.record.schema import RunDirectory
 from paceline.report.foreign.event_files import Scalar, Start, read_scalars
+from paceline.report.foreign.reading.gaps import Evaluation, gaps_between
 from paceline.report.foreign.reading.longest import is_much, last_step_of_events, longest
 from paceline.report.foreign.run import Curve, ForeignRun, Points, StepTimes
 from paceline.report.foreign.tags import Kind, Meaning, by_importance, meaning_of
@@ -80,6 +81,14 @@ class _Series:
         else:
             self.shift = 0
             self.drop_from(step)
+
+    def put_one_step_back(self) -> None:
+        for name in ("values", "times"):
+            moved = Curve()
+            for step, value in getattr(self, name).points:
+                moved.add(step - 1, value)
+            setattr(self, name, moved)
+        self.last_step -= 1
 
     def drop_from(self, step: int) -> None:
         self.values.drop_from(step)
@@ -208,7 +217,10 @@ def _run_of(path: Path, series: list[_Series]) -> ForeignRun:
     run = ForeignRun(path, TOOL)
     known = [one for one in series if one.meaning is not None]
     clock = _clock_series(known or series)
-    run.step = _last_step_of(known, clock)
+    late = [one for one in known if _is_one_late(one, clock)]
+    for one in late:
+        one.put_one_step_back()
+    run.step = _last_step_of(late or known, clock)
     first, spacing = clock.times.points[0][0], clock.times.spacing
     if spacing and first > 2 * spacing:
         run.first_step = first
@@ -221,6 +233,18 @@ def _run_of(path: Path, series: list[_Series]) -> ForeignRun:
         told = count_of(num_strange, "scalar")
         run.notes.append(f"not understood by the name: {told} ({some})")
     return run
+
+
+def _is_one_late(series: _Series, clock: _Series) -> bool:
+    """Whether an evaluation counts as a step (mmcv), so that it stands one after the step it is of:
+    never where training was logged, always one later."""
+    spacing = clock.times.spacing or 1
+    is_evaluated = series.meaning is not None and series.meaning.is_validation and spacing > 1
+    return (
+        is_evaluated
+        and all(step % spacing == 0 for step, _ in clock.times.points)
+        and all(step > 1 and step % spacing == 1 for step, _ in series.times.points)
+    )
 
 
 def _last_step_of(known: list[_Series], clock: _Series) -> int:
@@ -322,7 +346,8 @@ def _on_steps(series: _Series, clock: _Series) -> Curve:
 def _fill_times(run: ForeignRun, known: list[_Series], clock: _Series) -> None:
     """By time stamps, unless a scalar tells it: that one knows nothing of pauses."""
     run.step_times.how = f"time stamps of the scalar '{clock.tag}'"
-    _time_by_stamps(run, clock.times.points)
+    stamps = clock.times.points
+    _time_by_stamps(run, stamps, _evaluations(known, len(stamps)))
     by_stamps = run.step_times
     logged = _of_kind(known, "step seconds", False)
     speeds = _of_kind(known, "steps per second", False)
@@ -360,9 +385,24 @@ def _scale_of(points: Points, stamped_seconds: float | None) -> float | None:
     return next(near, None)
 
 
-def _time_by_stamps(run: ForeignRun, stamps: Points) -> None:
-    gaps = [(b[0], b[0] - a[0], b[1] - a[1]) for a, b in pairwise(stamps) if b[0] > a[0]]
-    gaps = [gap for gap in gaps if gap[2] > 0]  # a clock may have been set back
+def _evaluations(known: list[_Series], num_stamps: int) -> list[Evaluation]:
+    """In the order of time; a value of validation data is logged when all of it was seen."""
+    ends: dict[int, float] = {}
+    for one in known:
+        if one.meaning and one.meaning.is_validation:
+            for step, time in one.times.points:
+                ends[step] = max(ends.get(step, time), time)
+    spent: dict[int, float] = {}
+    for one in _of_kind(known, "wall seconds", True):
+        for step, seconds in one.values.points:
+            spent[step] = spent.get(step, 0.0) + seconds
+    found = sorted(Evaluation(end, step, spent.get(step)) for step, end in ends.items())
+    is_usual = len(found) > 0.5 * num_stamps  # else they show as gaps that are longer than usual
+    return [one for one in found if is_usual or one.seconds is not None]
+
+
+def _time_by_stamps(run: ForeignRun, stamps: Points, evaluations: list[Evaluation]) -> None:
+    gaps = gaps_between(stamps, evaluations)
     if not gaps:
         return
     typical = median(seconds / count for _, count, seconds in gaps)

@@ -7,6 +7,7 @@ from typing import Any
 from paceline.pace.job import Figure
 from paceline.pace.predict import Range
 from paceline.pace.remedies import (
+    OVERLAP_BUCKET_BYTES,
     Change,
     Situation,
     faster_compute,
@@ -41,7 +42,6 @@ from paceline.report.roles.use import SERVER_COMPUTE, SERVER_LINK
 from paceline.units import percent
 
 _FULLER_DEVICE = Figure(1.2, 0.12, "assumed: kernels of twice the size on a device half idle")
-_4_MIB = 4.0 * 1024 * 1024
 _FELT = 0.02
 """Of the loop: what takes less is not looked into."""
 
@@ -138,6 +138,8 @@ def _other_reduce(facts: Facts) -> Iterator[Idea]:
     if not isinstance(section, dict) or section.get("kind") != "plain":
         return
     for kind, text, change in _kinds(facts.verdict.word == NETWORK):
+        if kind == "overlap" and is_on_cuda(facts):  # written for processors
+            continue
         setting = f"reduce.kind={kind}"
         how = again(facts.run, setting)
         yield Idea(kind, text, change, how, setting, changes_result=kind != "overlap")
@@ -145,7 +147,7 @@ def _other_reduce(facts: Facts) -> Iterator[Idea]:
 
 def _kinds(with_local_steps: bool) -> Iterator[tuple[str, str, Change]]:
     text = "gradients that travel on through the next forward pass"
-    yield "overlap", text, in_order_of_need(_4_MIB)
+    yield "overlap", text, in_order_of_need(OVERLAP_BUCKET_BYTES)
     yield "bf16", "gradients in 16 bits on the wire, with fewer digits", in_16_bits("bf16")
     if with_local_steps:
         learns = "which learns otherwise"

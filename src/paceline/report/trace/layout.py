@@ -24,12 +24,14 @@ from paceline.record.schema import (
     UNEXPLAINED,
 )
 from paceline.report.trace.lines import ATTEMPT_STRIDE, Keys, RankLines, attempt_and_step
+from paceline.units import format_bytes
 
-Track = Literal["steps", "phases", "evaluations", "saves"]
+Track = Literal["steps", "phases", "collectives", "evaluations", "saves"]
 
 _ORDER = (EVALUATE, CHECKPOINT, INPUT, COMPUTE, NETWORK, OPTIMIZER, UNEXPLAINED)
 _LEAST_SECONDS = 1e-6
 _SUM = "sum over these steps"
+_HIDDEN = "what went on beside computing is not in the length"
 _INSIDE = "of this one step; the order inside it is assumed"
 
 
@@ -106,17 +108,24 @@ def line_slices(event: Event, start: float, is_lost: bool) -> Iterator[Slice]:
     for name in (*_ORDER, *(name for name in phases if name not in _ORDER)):
         seconds = phases.get(name, 0.0)
         end = min(now + seconds, event["time"])
+        if name == NETWORK:
+            yield from _collectives(event, (now, end), args)
         if end - now > _LEAST_SECONDS:
-            more = args | _of_collectives(event, name, seconds)
-            yield Slice(event["attempt"], "phases", name, now, end, more)
+            yield Slice(event["attempt"], "phases", name, now, end, args)
             now = end
 
 
-def _of_collectives(event: Event, phase: str, seconds: float) -> dict[str, Any]:
-    """What is recorded of all-reduce: the bytes, and the waiting that compute did not hide."""
-    if phase != NETWORK or "reduced_bytes" not in event:
-        return {}
-    return {"all_reduce_bytes": event["reduced_bytes"], "all_reduce_wait_seconds": seconds}
+def _collectives(event: Event, wait: tuple[float, float], args: dict[str, Any]) -> Iterator[Slice]:
+    """What a line tells of them: how many bytes, and the waiting that compute did not hide. Where
+    it hid all, the slice has no length."""
+    reduced, others = event.get("reduced_bytes", 0), event.get("collective_bytes", 0)
+    if not reduced and not others and not event.get("num_collectives"):
+        return
+    told = {"all_reduce_bytes": reduced, "wait_seconds": wait[1] - wait[0], "hidden": _HIDDEN}
+    if "num_collectives" in event:
+        told |= {"num_other_collectives": event["num_collectives"], "other_bytes": others}
+    name = f"all-reduce of {format_bytes(reduced)}" if reduced else "collectives"
+    yield Slice(event["attempt"], "collectives", name, *wait, args | told)
 
 
 def _step_slices(event: Event, start: float, is_lost: bool) -> Iterator[Slice]:

@@ -25,16 +25,17 @@ from paceline.terminal import printable
 
 MOST_EVENTS = 150_000
 """About 110 bytes each; viewers in browsers stay quick up to a few hundred thousand."""
-_EVENTS_BESIDE_STEPS = 13
-"""Of one line: phases, the phases of its slowest step, what was not drawn before it."""
+_EVENTS_BESIDE_STEPS = 14
+"""Of one line: phases, collectives, the phases of its slowest step, what was not drawn before."""
 _MOST_COUNTERS = 60_000
 _BYTES_OF_PROBES = 1 << 20
 _TRACKS = {
     "steps": (1, "steps (each as it was)"),
     "phases": (2, "phases (sums over a log line)"),
-    "evaluations": (3, "evaluations"),
-    "saves": (4, "checkpoints being written"),
-    "marks": (5, "scores, warnings, ends"),
+    "collectives": (3, "collectives (waiting, sums over a log line)"),
+    "evaluations": (4, "evaluations"),
+    "saves": (5, "checkpoints being written"),
+    "marks": (6, "scores, warnings, ends"),
 }
 _HOST_PID = 1_000_000
 _LAUNCHER_PID = 2_000_000

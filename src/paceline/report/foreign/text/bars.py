@@ -52,12 +52,15 @@ class _Bar:
     validation: Curve = field(default_factory=Curve)
     seconds: float = 0.0
     earlier_seconds: float = 0.0
+    more: str = ""
+    """What stands behind the count."""
 
-    def take(self, done: int, seconds: float, more: str) -> None:
-        if done < self.done:
+    def take(self, done: int, seconds: float, more: str, is_apart: bool) -> None:
+        """`is_apart`: something else was printed since the last bar, or it had another name."""
+        if done < self.done or (is_apart and self._is_next_round(done, seconds, more)):
             self.before += self.done
             self.earlier_seconds += self.seconds
-        self.done, self.seconds = done, seconds
+        self.done, self.seconds, self.more = done, seconds, more
         if done and seconds:
             self.rounds[self.before] = EpochMean(done, seconds / done, None)
         step = self.before + done
@@ -69,6 +72,10 @@ class _Bar:
         # A bar repeats the last evaluation until the next one.
         if validation is not None and (known is None or known[1] != validation):
             self.validation.add(self.before, validation)
+
+    def _is_next_round(self, done: int, seconds: float, more: str) -> bool:
+        """Files often keep the last state alone; the same state twice is one bar drawn twice."""
+        return done == self.done == self.total and (seconds, more) != (self.seconds, self.more)
 
     @property
     def weight(self) -> tuple[bool, bool, bool, float]:
@@ -103,11 +110,14 @@ class _Reader:
         self._bars: dict[tuple[str, int], _Bar] = {}
         self._failures = Failures()
         self._is_lightning = False
+        self._is_apart = False
+        self._last_name = ""
 
     def take(self, line: str) -> None:
         match = _match(line) if "it/s" in line or "s/it" in line or "/s" in line else None
         if match is None:
             self._failures.look_at(line)
+            self._is_apart = True
             return
         name = _DIGITS.sub("", match["name"]).strip()[-40:]
         key = (name, int(match["total"]))
@@ -115,7 +125,10 @@ class _Reader:
             return
         self._is_lightning = self._is_lightning or "v_num" in match["more"]
         bar = self._bars.setdefault(key, _Bar(*key))
-        bar.take(int(match["done"]), clock_seconds(match["time"]) or 0.0, match["more"])
+        seconds = clock_seconds(match["time"]) or 0.0
+        is_apart = self._is_apart or match["name"] != self._last_name
+        bar.take(int(match["done"]), seconds, match["more"], is_apart)
+        self._is_apart, self._last_name = False, match["name"]
 
     def finish(self) -> list[ForeignRun]:
         if not self._bars:

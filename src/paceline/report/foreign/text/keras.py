@@ -6,13 +6,14 @@
     1563/1563 ━━━━━━━━━━━━━━━━━━━━ 12s 8ms/step - accuracy: 0.45 - loss: 1.5
 
 Only the last line of an epoch counts. Its loss is the mean of the epoch; its time has validation
-in it where there is one.
+in it where there is one. A training of one epoch has no heading, as an evaluation has none.
 """
 
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median_low
 
 from paceline.report.foreign.failures import failure_in
 from paceline.report.foreign.reading.book import Book, Progress
@@ -25,6 +26,10 @@ from paceline.report.foreign.tags import meaning_of
 TOOL = "Keras"
 _HOW = "what it prints at the end of an epoch, validation included"
 _MOST_FAILURES = 20
+_ONE_EPOCH = (
+    "there is no line 'Epoch 1/10' or the like: Keras prints none where it trains for one epoch, "
+    "so this is taken for one; of a log that was cut it may be another"
+)
 
 _EPOCH = re.compile(r"^\s*Epoch (\d+)/(\d+)\s*$")
 _BAR = re.compile(r"^\s*(\d+)/(\d+) (?:\[=*>?\.*\]|[━ \u2500-\u257f]+)(?: -)? (.*)")
@@ -67,6 +72,20 @@ class _Start:
     headings: list[int] = field(default_factory=list)
     bars: list[_Bar] = field(default_factory=list)
 
+    def begin_epoch(self, epoch: int, num_epochs: int) -> None:
+        if self.headings and epoch > self.headings[-1] + 1:
+            self._place_again(self.headings[-1], epoch)
+        self.num_epochs = num_epochs
+        self.headings.append(epoch)
+
+    def _place_again(self, last: int, epoch: int) -> None:
+        """Headings between the two were lost: without as many bars, nobody knows which is whose."""
+        bars: list[_Bar] = []
+        while self.bars and self.bars[-1].epoch == last:
+            bars.insert(0, self.bars.pop())
+        if len(bars) == epoch - last:
+            self.bars += [replace(bar, epoch=last + n) for n, bar in enumerate(bars)]
+
     def add(self, bar: _Bar) -> None:
         """A line of an epoch may be printed once more when validation is over."""
         last = self.bars[-1] if self.bars else None
@@ -76,7 +95,8 @@ class _Start:
 
     @property
     def num_processes(self) -> int:
-        return max(Counter(self.headings).values(), default=1)
+        """Each prints every heading; one that is there twice by accident makes no second."""
+        return median_low(Counter(self.headings).values()) if self.headings else 1
 
     @property
     def is_mixed(self) -> bool:
@@ -100,6 +120,7 @@ class _Reader:
         self._path = path
         self._book = Book(path, TOOL, _HOW)
         self._starts = [_Start()]
+        self._headless: list[_Bar] = []
         self._failures: list[str] = []
 
     def take(self, line: str) -> None:
@@ -108,10 +129,9 @@ class _Reader:
             if int(match[1]) == 1 and start.bars:
                 start = _Start()
                 self._starts.append(start)
-            start.num_epochs = int(match[2])
-            start.headings.append(int(match[1]))
+            start.begin_epoch(int(match[1]), int(match[2]))
             self._failures = []
-        elif "loss: " in line and "ETA:" not in line and start.headings:
+        elif "loss: " in line and "ETA:" not in line:
             self._line(line)
         elif failure_in(line):
             self._failures = [*self._failures[-_MOST_FAILURES:], line]
@@ -130,11 +150,17 @@ class _Reader:
             size = None  # the bar counts samples, not steps
         took, start = _seconds(text), self._starts[-1]
         seconds = _step_seconds(took, size or 1, each)
-        start.add(_Bar(start.headings[-1], size, took, seconds, values))
+        bar = _Bar(start.headings[-1] if start.headings else 1, size, took, seconds, values)
+        if start.headings:
+            start.add(bar)
+        elif bar.is_validated:
+            self._headless.append(bar)
 
     def finish(self) -> list[ForeignRun]:
         book, is_first = self._book, True
-        for start in self._starts:
+        has_headings = bool(self._starts[-1].headings)
+        alone = [_Start(1, [1], [bar]) for bar in self._headless]
+        for start in self._starts if has_headings else alone:
             if not start.bars:
                 continue
             if not is_first:
@@ -143,7 +169,10 @@ class _Reader:
             self._tell(start)
         for line in self._failures:
             book.look_for_failure(line)
-        return book.finish()
+        runs = book.finish()
+        for run in [] if has_headings else runs:
+            run.notes.append(_ONE_EPOCH)
+        return runs
 
     def _tell(self, start: _Start) -> None:
         if start.is_mixed:

@@ -22,7 +22,7 @@ from paceline.report.foreign.run import ForeignRun
 TOOL = "OpenNMT-py or eole"
 
 _STEP = re.compile(
-    rf"Step\s+(\d+)/\s*(\d+);\s+acc:\s*({NUMBER});\s+ppl:\s*({NUMBER});(.*?)"
+    rf"Step\s+(\d+)(?:/\s*(\d+))?;\s+acc:\s*({NUMBER});\s+ppl:\s*({NUMBER});(.*?)"
     rf"({NUMBER})/\s*({NUMBER}) tok/s;\s+({NUMBER}) sec"
 )
 _ENTROPY = re.compile(rf"xent: *({NUMBER})")
@@ -74,7 +74,7 @@ class _Reader:
             {"accuracy": accuracy} if accuracy is not None else {},
         )
         self._book.progress(told)
-        self._book.run.steps_wanted = int(match[2])
+        self._book.run.steps_wanted = int(match[2]) if match[2] else None
 
     def _seconds_since(self, step: int, elapsed: float | None) -> float | None:
         """An evaluation between two lines is no step."""

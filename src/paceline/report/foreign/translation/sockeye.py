@@ -91,6 +91,8 @@ class _Reader:
 
     def _checkpoint(self, match: re.Match[str], line: str) -> None:
         step, speed = int(match[2]), number(match[4])
+        if self._waiting is not None and self._waiting.step == step:
+            return  # printed twice
         self._flush()
         self._steps[int(match[1])] = step
         rate = len(self._speeds) / sum(1 / s for s in self._speeds if s) if self._speeds else None
