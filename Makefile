@@ -41,10 +41,10 @@ test-gpu: $(READY)
 
 test-cluster: $(VIEWER_READY)
 	@tools/cluster-packages
-	$(BIN)/python -m pytest -m cluster
+	$(BIN)/python -m pytest -m cluster --durations 15
 
 test-frameworks: $(FRAMEWORKS_READY)
-	$(BIN)/python -m pytest -m frameworks
+	$(BIN)/python -m pytest -m frameworks --durations 5
 
 # Job files and cloud calls against the engines' own schemas, in an environment without torch.
 $(ENGINES)/.ready: tests/engines/requirements.txt

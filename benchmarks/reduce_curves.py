@@ -1,7 +1,7 @@
 """What each kind of `reduce` does to the result: same samples, same seeds, two processes.
 
     python -m benchmarks.reduce_curves nmt --data DIR --runs runs/curves
-    python -m benchmarks.reduce_curves cifar10 --data DIR --runs runs/curves --kinds plain,diloco
+    python -m benchmarks.reduce_curves cifar10 --data DIR --kinds plain,diloco+reduce.outer_rate=1
 
 Trains a small network with each kind (a run that was stopped goes on) and prints a table of
 validation scores by step; `--svg FILE` draws the losses. Data: Multi30k with 4,000 pieces
@@ -46,7 +46,8 @@ KINDS = {
 
 
 def train(task: str, kind: str, data: Path, run: Path) -> None:
-    words = [*TASKS[task], f"data={data.absolute()}", "log.every_steps=16", *KINDS[kind]]
+    name, *more = kind.split("+")
+    words = [*TASKS[task], f"data={data.absolute()}", "log.every_steps=16", *KINDS[name], *more]
     command = [sys.executable, "-m", "paceline.cli", "train", *words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run([*command, "--procs", "2", "--run", str(run)], check=True, env=environment)

@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +21,11 @@ Result = subprocess.CompletedProcess[str]
 # `make test-gpu` asks for them.
 if "PACELINE_TEST_GPU" not in os.environ:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+# In the background of a shell and under `nohup` signals are ignored, which children inherit; what
+# tests start must end by Ctrl-C and a hang-up there, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 # Importing the observer's parts must not observe the tests themselves.
 os.environ["PACELINE_OBSERVE"] = "off"
 

@@ -1,6 +1,7 @@
 """The examples as they are shipped, copied out of the repository: trained, cut, resumed."""
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -35,8 +36,10 @@ def digits(tmp_path: Path) -> CommandLine:
 @pytest.fixture
 def gpt(tmp_path: Path) -> CommandLine:
     user = example("gpt", tmp_path)
-    text = (EXAMPLES.parent / "docs" / "training.md").read_text(encoding="utf-8")
-    (user.cwd / "book.txt").write_text(text, encoding="utf-8")
+    draw = random.Random(1)
+    words = ["".join(draw.choices("etaoinshrdlu", k=draw.randint(2, 8))) for _ in range(400)]
+    lines = [" ".join(draw.choices(words, k=10)) for _ in range(300)]
+    (user.cwd / "book.txt").write_text("\n".join(lines), encoding="utf-8")
     return user
 
 

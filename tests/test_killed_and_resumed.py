@@ -179,7 +179,7 @@ def test_phases_add_up_to_the_wall_time_that_an_observer_measures(paceline: Comm
     report = paceline("report", "runs/a").stdout
     line = next(line for line in report.splitlines() if line.startswith("in all"))
     # An observer also sees the process being made and buried, which a busy machine does slowly.
-    assert float(line.split()[2]) == pytest.approx(observed_seconds, rel=0.01, abs=0.4)
+    assert float(line.split()[2]) == pytest.approx(observed_seconds, rel=0.01, abs=1.0)
 
 
 def test_curves_have_no_doubled_point_in_tensorboard_after_a_restart(paceline: CommandLine) -> None:

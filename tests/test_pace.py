@@ -23,6 +23,7 @@ from paceline.pace.remedies import (
     faster_link,
     gain_in_words,
     gain_of,
+    in_order_of_need,
     larger_batch,
     more_workers,
     rarer_exchange,
@@ -169,6 +170,20 @@ def test_hosts_that_are_slower_than_one_are_told_how_not_to_be() -> None:
     assert predict(job(), link(10e6), [Size(2)])[0].speed_up.middle < 1
     offered = {remedy.name for remedy in remedies(job(), link(10e6), Size(2))}
     assert {"one-host", "diloco"} <= offered
+
+
+def test_what_is_ready_last_and_needed_first_is_waited_for_in_any_order() -> None:
+    """Word vectors that are the last layer as well: 100 MB at the very end of backward."""
+    tied = Exchange(parts=(*(Part(10 * MB, 0.4 + 0.05 * n) for n in range(10)), Part(100 * MB, 1)))
+    even = Exchange(parts=tuple(Part(10 * MB, 0.4 + 0.03 * n) for n in range(20)))
+    gains = [
+        gain_of(
+            Situation(job(exchange=exchange, gradient_bytes=figure(200 * MB)), link(1e9), Size(2)),
+            in_order_of_need(4 * MB),
+        ).middle
+        for exchange in (tied, even)
+    ]
+    assert gains[0] < gains[1] - 0.05
 
 
 def test_sending_in_the_order_of_need_is_offered_to_processors_only() -> None:

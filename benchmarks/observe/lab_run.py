@@ -1,4 +1,4 @@
-"""A script of `scripts/` on two practice hosts, and the kernel's account of its ranks."""
+"""A script of `scripts/` on two practice hosts, and the processes of its ranks."""
 
 import subprocess
 import sys
@@ -6,18 +6,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from paceline.lab import cluster as practice
+from paceline.record.schema import RunDirectory
 
 SCRIPTS = ("ddp", "stream", "gan", "sharded", "accelerated", "hugging_face", "lit")
 FOLDER = Path(__file__).parent / "scripts"
 WORKERS = ("node0", "node1")
 STORAGE = "node2"
-_EVERY_SECONDS = 0.02
+_EVERY_SECONDS = 0.1
 _START_SECONDS = 120.0
 
 
@@ -41,27 +42,11 @@ def _without_storage(hosts_file: Path) -> Path:
     return path
 
 
-@dataclass(frozen=True)
-class Account:
-    """The kernel's of a main thread, in seconds."""
-
-    at: float
-    running: float
-    queueing: float
-    """Ready to run, but others had the processor."""
-
-    @classmethod
-    def of(cls, pid: int) -> "Account":
-        stat = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text(encoding="ascii").split()
-        return cls(time.time(), int(stat[0]) / 1e9, int(stat[1]) / 1e9)
-
-
 @dataclass
 class LabRun:
     run: Path
     process: "subprocess.Popen[bytes]"
     output: Path
-    accounts: dict[int, list[Account]] = field(default_factory=dict)
 
     @classmethod
     def start(cls, hosts: Path, run: Path, script: str, arguments: list[str]) -> "LabRun":
@@ -79,15 +64,10 @@ class LabRun:
     def worker(self, rank: int) -> psutil.Process:
         return find_worker(str(self.run), rank, self.process)
 
-    def keep_accounts(self) -> None:
-        """Until the script ends."""
-        pids = {rank: self.worker(rank).pid for rank in range(len(WORKERS))}
-        while self.process.poll() is None:
-            for rank, pid in pids.items():
-                try:
-                    self.accounts.setdefault(rank, []).append(Account.of(pid))
-                except (FileNotFoundError, ProcessLookupError):
-                    continue
+    def wait_for_steps(self) -> None:
+        """Until every rank has done its first."""
+        records = [RunDirectory(self.run).rank_events(rank) for rank in range(len(WORKERS))]
+        while self.process.poll() is None and not all(path.is_file() for path in records):
             time.sleep(_EVERY_SECONDS)
 
     def wait(self, seconds: float) -> int:
@@ -109,7 +89,7 @@ def find_worker(run: str, rank: int, launcher: "subprocess.Popen[bytes]") -> psu
         for process in psutil.process_iter():
             if _is_worker(process, run, rank):
                 return process
-        time.sleep(0.2)
+        time.sleep(_EVERY_SECONDS)
     raise RuntimeError(f"there is no rank {rank} of {run}")
 
 

@@ -1,4 +1,4 @@
-"""FSDP2: every layer is sharded."""
+"""FSDP2: every layer is sharded, and kept whole from forward to backward."""
 
 import torch
 import torch.distributed as dist
@@ -7,17 +7,19 @@ from samples import BATCH, Samples, network, options
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, DistributedSampler
 
+LARGE_BATCH = 3 * BATCH  # FSDP sends more bytes in a step than DDP does
+
 
 def main() -> None:
     given = options()
     dist.init_process_group("gloo")
-    data = Samples(given.steps * BATCH * dist.get_world_size(), given.read_seconds)
-    loader = DataLoader(data, BATCH, sampler=DistributedSampler(data), num_workers=1)
+    data = Samples(given.steps * LARGE_BATCH * dist.get_world_size(), given.read_seconds)
+    loader = DataLoader(data, LARGE_BATCH, sampler=DistributedSampler(data), num_workers=1)
     model = network()
     for layer in model:
         if isinstance(layer, torch.nn.Linear):
-            fully_shard(layer)
-    fully_shard(model)
+            fully_shard(layer, reshard_after_forward=False)
+    fully_shard(model, reshard_after_forward=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step, (inputs, labels) in enumerate(loader, 1):
         torch.nn.functional.cross_entropy(model(inputs), labels).backward()

@@ -252,6 +252,8 @@ def _slower_than_one(num_hosts: int, seconds: float, settings: ReduceSettings) -
     help_ = "reduce=auto reduce.may_change_result=true sends far less"
     if settings.kind == "auto":
         help_ = "reduce=auto looks for a way out before the first step"
+    elif settings.every:
+        help_ = "a larger reduce.every, or a larger batch, makes exchanges rarer"
     return (
         f"; where a host computes less than {format_seconds(least)} a step, these hosts are slower "
         f"than one alone ({help_}: docs/reduce.md)"

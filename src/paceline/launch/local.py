@@ -120,7 +120,7 @@ class HangWatch:
         given_up = f"given up after {format_seconds(guard.group_seconds)} (guard.group_seconds)"
         self._advice = f"It is {given_up}; Ctrl-C ends it now"
         if order is not None and order.roles:
-            self._advice = "Ctrl-C ends it"
+            self._advice = "The chief gives up whoever is silent; Ctrl-C ends it now"
         self._step, self._since, self._slowest_seconds = 0, 0.0, 0.0
         self._num_looks = 0
         self._said_at_step: int | None = None

@@ -59,6 +59,8 @@ class Exchanged:
     """Seconds after the end of backward until all is there."""
     beside: Numbers
     """Seconds by which copying beside it, and compressing, make the pass longer."""
+    last: Numbers
+    """Seconds of the bucket that backward completes last, which is what forward needs first."""
 
 
 def ring_bytes(size: Size, num_bytes: Numbers) -> Numbers:
@@ -151,11 +153,11 @@ def exchanged(
     """One exchange after, and beside, the last pass of a step."""
     nothing = 0 * gradient_bytes * pass_seconds
     if size.processes == 1:
-        return Exchanged(nothing, nothing, nothing)
+        return Exchanged(nothing, nothing, nothing, nothing)
     total = float(np.median(gradient_bytes))
     parts = exchange.parts or even_parts(total)
     scale = gradient_bytes / sum(part.num_bytes for part in parts)
-    clock, on_wire = nothing, nothing
+    clock, on_wire, seconds = nothing, nothing, nothing
     for bucket in buckets_of(parts, exchange.bucket_bytes):
         num_bytes = exchange.sent_share * bucket.num_bytes * scale
         seconds = all_reduce_seconds(size, num_bytes, exchange, wire)
@@ -166,7 +168,7 @@ def exchanged(
     sent = exchange.sent_share * ring_bytes(size, gradient_bytes)
     beside = wire.copying * sent * hidden / exchange.processors + wire.coding * gradient_bytes
     every = exchange.every_steps
-    return Exchanged(on_wire / every, exposed / every, beside / every)
+    return Exchanged(on_wire / every, exposed / every, beside / every, seconds / every)
 
 
 __all__ = ["RING", "TREE", "Exchanged", "Size", "Wire", "exchanged", "ring_bytes", "sent_bytes"]

@@ -75,7 +75,8 @@ def step_time(job: Job, size: Size, draws: Draws) -> StepTime:
     compute = pure + sent.beside
     late = compute * draws.jitter * slowest_of(size.processes)
     small = _small_message_seconds(size, draws.wire)
-    waited = np.maximum(sent.exposed - _room_after_backward(job, compute, draws), 0.0)
+    least = sent.last if job.exchange.lasts == "next forward" else 0.0
+    waited = np.maximum(sent.exposed - _room_after_backward(job, compute, draws), least)
     network = draws.network * (waited + late + small)
     busy = compute + network + draws.update
     measured = job.units_per_step / job.measured_processes

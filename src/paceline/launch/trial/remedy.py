@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from paceline.errors import Say, UserError
 from paceline.hosts.file import load_hosts
 from paceline.launch.trial.start import Start
@@ -19,6 +21,7 @@ from paceline.report.own.run import read_run
 from paceline.report.remedies import remedies_of
 from paceline.report.remedies.job import LEAST_STEPS, typical_step
 from paceline.report.remedies.offer import Offer
+from paceline.settings import ReduceSettings
 
 NUM_STEPS: Final = 20
 _MOST_BETWEEN_SAVES: Final = 20
@@ -71,6 +74,8 @@ def try_remedy(asked: Asked, say: Say) -> Tried:
     facts = _facts(asked.run)
     offer = find_offer(facts, asked.remedy)
     num_steps, kept = _steps_and_saves(facts, offer, asked.num_steps)
+    reduce = _reduce_of(asked.run, offer)
+    num_steps = whole_periods(num_steps, reduce.every or 1)
     as_it_was, changed = _places(facts, offer, asked)
     started = Start.of(asked.run, as_it_was)
     if offer.setting.startswith("reduce."):  # what it remembers is not in the checkpoint
@@ -86,7 +91,7 @@ def try_remedy(asked: Asked, say: Say) -> Tried:
 
         before = trial("as-it-was", as_it_was, "", **kept)
         after = trial(f"with-{offer.name}", changed, offer.setting)
-    seconds = [_step_seconds(one, offer) for one in (before, after)]
+    seconds = [step_seconds(one, offer, reduce) for one in (before, after)]
     units = [one.num_units / one.num_steps for one in (before, after)]
     return Tried(
         name=offer.name,
@@ -195,9 +200,24 @@ def _steps_and_saves(facts: Facts, offer: Offer, asked: int) -> tuple[int, dict[
     return max(asked, 4 * every), {"every_steps": every}
 
 
-def _step_seconds(facts: Facts, offer: Offer) -> float:
-    """Saving is between steps, so its remedy is judged by the whole loop."""
-    times = facts.world.times
+def _reduce_of(run: Path, offer: Offer) -> ReduceSettings:
+    """With the remedy."""
+    return load(str(run / "recipe.yaml"), offer.setting.split()).reduce
+
+
+def whole_periods(num_steps: int, period: int) -> int:
+    """So many that exchanges have their share: the last one is that of the end."""
+    return num_steps if period == 1 else period * max(-(-num_steps // period), 2)
+
+
+def step_seconds(facts: Facts, offer: Offer, reduce: ReduceSettings) -> float:
+    """Saving is between steps, so its remedy is judged by the whole loop. Where few steps have an
+    exchange, these are not the disturbed ones that a typical step leaves out."""
+    times, single = facts.world.times, facts.step_times
     if times is None or offer.name == _SAVES:
         return facts.verdict.step_seconds
-    return sum(typical_step(times).values())
+    if reduce.every is None or single is None:
+        return sum(typical_step(times).values())
+    # After the last step of DiLoCo nothing goes on beside the exchange, once in a run.
+    counted = single.timings[:-1] if reduce.kind == "diloco" else single.timings
+    return float(np.mean(counted))

@@ -31,7 +31,7 @@ def read_roles(run: RunDirectory, settings: dict[str, Any], numbers: list[int]) 
     servers = tuple(
         _server(path, roles, started) for path in sorted(run.events.glob("server-*.jsonl"))
     )
-    trainers = _with_chiefs_steps(tuple(uses[rank] for rank in trains), lines, strategy)
+    trainers = _with_chiefs_steps(tuple(uses[rank] for rank in trains), lines)
     return RolesUse(
         mode=str(strategy.get("mode", "sync")),
         backup=int(strategy.get("backup") or 0),
@@ -108,13 +108,12 @@ def _use(events: list[Event], rank: int, roles: tuple[str, ...], started: float)
     )
 
 
-def _with_chiefs_steps(
-    trainers: tuple[RoleUse, ...], lines: list[Event], strategy: dict[str, Any]
-) -> tuple[RoleUse, ...]:
-    """The chief's lines tell of all steps; which of them were its own is told beside them."""
-    if not trainers or trainers[0].rank != 0 or strategy.get("mode") == "sync":
-        return trainers
+def _with_chiefs_steps(trainers: tuple[RoleUse, ...], lines: list[Event]) -> tuple[RoleUse, ...]:
+    """The chief's lines tell of all steps; which of them were its own is told beside them, where
+    not everybody has a part in every step."""
     made = Counter(int(rank) for line in lines for rank in line.get("trainers", ()))
+    if not trainers or trainers[0].rank != 0 or not made:
+        return trainers
     num_all = max(sum(made.values()), 1)
     chief = trainers[0]
     own = RoleUse(

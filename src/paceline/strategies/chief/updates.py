@@ -38,8 +38,10 @@ class Since:
 
     def facts(self, pace: Pace) -> dict[str, Any]:
         told: dict[str, Any] = {}
+        if not pace.has_fixed_shares:
+            told |= {"trainers": self.ranks, "leases": self.leases}
         if not pace.is_sync:
-            told |= {"trainers": self.ranks, "staleness": self.staleness, "leases": self.leases}
+            told["staleness"] = self.staleness
         if self.num_dropped:
             told |= {"num_dropped": self.num_dropped, "dropped_units": self.dropped_units}
         return told
