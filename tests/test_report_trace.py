@@ -180,6 +180,16 @@ def test_large_files_are_read_by_pattern_with_the_same_result(
     assert trace_of(run).events == parsed.events
 
 
+def test_what_was_counted_before_the_first_step_is_not_before_zero(tmp_path: Path) -> None:
+    run = overfitting(tmp_path / "a").run
+    begin = json.loads(run.rank_events(0).read_text().splitlines()[0])
+    early = {"kind": "probe", "time": begin["time"] - 500, "attempt": 1, "seconds": 5.0}
+    with (run.events / "host-one.jsonl").open("a") as file:
+        file.write(json.dumps({**early, "host": "one", "cpu_share": 0.5}) + "\n")
+    counters = [event for event in trace_of(run.path).events if event["ph"] == "C"]
+    assert min(event["ts"] for event in counters) == 0
+
+
 def test_torn_lines_and_control_characters_leave_a_whole_trace(tmp_path: Path) -> None:
     run = overfitting(tmp_path / "a").run
     with run.rank_events(0).open("a") as file:

@@ -30,12 +30,12 @@ join thread_track on slice.track_id = thread_track.id join thread using (utid)""
 _LOST = "select name, value from stats where severity in ('error', 'data_loss') and value > 0"
 
 
-def clock_put_ahead(run: Path, copy: Path, rank: int) -> Path:
+def clock_put_ahead(run: Path, copy: Path, rank: int, host: str) -> Path:
+    """All that was written on one host, by a clock that is wrong."""
     shutil.copytree(run, copy, symlinks=True)
-    change_events(
-        RunDirectory(copy).rank_events(rank),
-        lambda event: {**event, "time": event["time"] + FAR_AHEAD},
-    )
+    events = RunDirectory(copy)
+    for path in (events.rank_events(rank), events.events / f"host-{host}.jsonl"):
+        change_events(path, lambda event: {**event, "time": event["time"] + FAR_AHEAD})
     return copy
 
 
@@ -54,7 +54,7 @@ def test_perfetto_opens_the_trace_of_two_hosts_with_one_clock(start: Start, tmp_
     run = start(2, f"steps={NUM_STEPS}", "checkpoint.every_steps=30", practice="compute=0.02")
     assert run.finish() == 0, run.said
     right = write_trace(run.run.path, tmp_path / "right.json")
-    put_ahead = clock_put_ahead(run.run.path, tmp_path / "ahead", rank=1)
+    put_ahead = clock_put_ahead(run.run.path, tmp_path / "ahead", 1, "node1")
     moved = write_trace(put_ahead, tmp_path / "ahead.json")
     # Hosts of the lab share the machine's clock, so what is found between them is the error.
     error = right.offsets["node1"].mean_seconds

@@ -68,14 +68,16 @@ def write_trace(path: Path, file: Path) -> Written:
         raise UserError(f"{path} has no steps yet, so there is nothing to draw", "try again later")
     offsets = estimate_offsets(ranks)
     chosen = choose_lines(ranks, _lines_within(ranks))
-    zero = _beginning(ranks, offsets)
+    probes = _probes_of_hosts(run)
+    launcher = read_events(run.launcher_events)
+    zero = _beginning(ranks, offsets, probes, launcher)
     events: list[str] = []
     for rank in ranks:
         clock = _Clock(offsets.get(rank.host, NO_OFFSET), zero)
         events += _rank_events(rank, chosen, clock)
-    events += _host_events(run, offsets, zero)
+    events += _host_events(probes, offsets, zero)
     first = offsets.get(ranks[0].host, NO_OFFSET)
-    events += _launcher_events(read_events(run.launcher_events), _Clock(first, zero))
+    events += _launcher_events(launcher, _Clock(first, zero))
     head = _about(path, ranks, chosen, offsets, zero)
     num_bytes = _write(file, events, head)
     return Written(len(events), num_bytes, head["share_of_log_lines_drawn"], offsets)
@@ -89,7 +91,13 @@ def _lines_within(ranks: list[RankLines]) -> int:
     return max(MOST_EVENTS // (len(ranks) * per_line), 2)
 
 
-def _beginning(ranks: list[RankLines], offsets: dict[str, Offset]) -> float:
+def _beginning(
+    ranks: list[RankLines],
+    offsets: dict[str, Offset],
+    probes: dict[str, list[Event]],
+    launcher: list[Event],
+) -> float:
+    """The first moment of all: viewers drop what is before zero."""
     begins: list[float] = [
         event["time"]
         - max(event["seconds"], 0.0)
@@ -98,8 +106,15 @@ def _beginning(ranks: list[RankLines], offsets: dict[str, Offset]) -> float:
         for event in rank.others
         if event["kind"] == "begin"
     ]
+    counted = [
+        one["time"]
+        - max(one["seconds"], 0.0)
+        - offsets.get(host, NO_OFFSET).at(one["attempt"], one["time"])
+        for host, own in probes.items()
+        for one in own
+    ]
     firsts = [float(rank.times.min()) for rank in ranks if len(rank.times)]
-    return min([*begins, *firsts])
+    return min([*begins, *firsts, *counted, *(event["time"] for event in launcher)])
 
 
 def _rank_events(rank: RankLines, chosen: Keys, clock: _Clock) -> Iterator[str]:
@@ -114,15 +129,22 @@ def _rank_events(rank: RankLines, chosen: Keys, clock: _Clock) -> Iterator[str]:
         yield _mark(rank.rank, mark, clock)
 
 
-def _host_events(run: RunDirectory, offsets: dict[str, Offset], zero: float) -> Iterator[str]:
-    files = sorted(run.events.glob("host-*.jsonl"))
-    for number, path in enumerate(files):
+def _probes_of_hosts(run: RunDirectory) -> dict[str, list[Event]]:
+    found = {}
+    for path in sorted(run.events.glob("host-*.jsonl")):
         probes = read_probes(path, _BYTES_OF_PROBES)
         told = [str(probe["host"]) for probe in probes if "host" in probe]
-        host = told[0] if told else path.stem.removeprefix("host-")
+        found[told[0] if told else path.stem.removeprefix("host-")] = probes
+    return found
+
+
+def _host_events(
+    probes: dict[str, list[Event]], offsets: dict[str, Offset], zero: float
+) -> Iterator[str]:
+    for number, (host, own) in enumerate(probes.items()):
         clock = _Clock(offsets.get(host, NO_OFFSET), zero)
         yield from _process(_HOST_PID + number, f"host {host}", _HOST_PID + number)
-        for counter in counters_of(probes, _MOST_COUNTERS // len(files)):
+        for counter in counters_of(own, _MOST_COUNTERS // len(probes)):
             yield _counter(_HOST_PID + number, counter, clock)
 
 
