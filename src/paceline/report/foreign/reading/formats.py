@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from paceline.report.foreign import imagenet_example, openseq2seq
@@ -24,6 +25,7 @@ from paceline.report.foreign.translation import FORMATS as TRANSLATORS
 TEXT_FORMATS = (*TRANSLATORS, *TRAINERS)
 Reader = Callable[[Path, Iterator[str]], list[ForeignRun]]
 Store = Callable[[Path], list[ForeignRun]]
+_LINES_AT_BEGIN = 20_000
 _FIRST_TOOLS: tuple[tuple[Callable[[str], bool], Reader], ...] = (
     (openseq2seq.is_openseq2seq, openseq2seq.read),
     (imagenet_example.is_imagenet, imagenet_example.read),
@@ -32,14 +34,25 @@ _FIRST_TOOLS: tuple[tuple[Callable[[str], bool], Reader], ...] = (
 
 def reader_of(lines: Callable[[], Iterable[str]]) -> Reader | None:
     """Who printed the lines; of a log in which several tools printed, the surest."""
+    begin = find_format(islice(lines(), _LINES_AT_BEGIN), TEXT_FORMATS)
+    is_known = begin is not None and begin[1] >= CERTAIN
+    # Looking at all lines for all other tools would take longer than reading them.
+    if not is_known and (read := _first_tool(islice(lines(), _LINES_AT_BEGIN))):
+        return read
     found = find_format(lines(), TEXT_FORMATS)
     if found is not None and found[1] >= CERTAIN:
         return partial(_read, found[0])
-    for line in lines():
+    if read := _first_tool(lines()):
+        return read
+    return partial(_read, found[0]) if found is not None else None
+
+
+def _first_tool(lines: Iterable[str]) -> Reader | None:
+    for line in lines:
         for is_of_tool, read in _FIRST_TOOLS:
             if is_of_tool(line):
                 return read
-    return partial(_read, found[0]) if found is not None else None
+    return None
 
 
 def _read(kind: TextFormat, path: Path, lines: Iterable[str]) -> list[ForeignRun]:
