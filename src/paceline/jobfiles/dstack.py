@@ -35,7 +35,8 @@ def write_dstack(request: Request) -> str:
         "stop_criteria": "master-done" if request.num_hosts > 1 else None,
     }
     heading = [
-        f"dstack: {count_of(request.num_hosts, 'host')}; several need a fleet with `placement: cluster`",
+        f"dstack: {count_of(request.num_hosts, 'host')}",
+        *(["needs:      a fleet with `placement: cluster`"] if request.num_hosts > 1 else []),
         "hand in:    dstack apply -f FILE",
         f"end early:  dstack stop {request.name}",
         "give back:  dstack fleet delete FLEET   (idle machines end by themselves)",
