@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from paceline.cloud.facts import CloudFacts, Machine, Wanted
 from paceline.cloud.quotas import quota_of
 from paceline.cloud.skypilot import cluster_behind
-from paceline.units import format_seconds
+from paceline.units import count_of, format_seconds
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def sum_up(machines: Sequence[Machine]) -> str:
     """How many, and what all of them cost as long as they stay."""
     running = [machine for machine in machines if machine.state == "running"]
     known = [m.price_per_hour for m in running if m.price_per_hour is not None]
-    told = f"{len(machines)} machines are up or stopped"
+    told = f"{count_of(len(machines), 'machine')} up or stopped"
     if not known:
         return told
     more = f" (of {len(running) - len(known)} the price is not known)"

@@ -6,6 +6,7 @@ from paceline.errors import UserError
 from paceline.hosts.file import Host
 from paceline.jobfiles.document import to_yaml
 from paceline.jobfiles.request import CODE, MOUNT, Request, check_request
+from paceline.units import count_of
 
 _RETRY = "30m"
 """Since the last failure. dstack cannot tell a mistake from a fault, so it is not for ever."""
@@ -34,7 +35,8 @@ def write_dstack(request: Request) -> str:
         "stop_criteria": "master-done" if request.num_hosts > 1 else None,
     }
     heading = [
-        f"dstack: {request.num_hosts} hosts; more than one need a fleet with `placement: cluster`",
+        f"dstack: {count_of(request.num_hosts, 'host')}",
+        *(["needs:      a fleet with `placement: cluster`"] if request.num_hosts > 1 else []),
         "hand in:    dstack apply -f FILE",
         f"end early:  dstack stop {request.name}",
         "give back:  dstack fleet delete FLEET   (idle machines end by themselves)",
@@ -51,7 +53,7 @@ def write_ssh_fleet(name: str, hosts: tuple[Host, ...]) -> str:
         "ssh_config": {"hosts": [_fleet_host(host) for host in hosts]},
     }
     heading = [
-        f"dstack: a fleet of {len(hosts)} hosts over ssh; dstack needs Docker on each of them",
+        f"dstack: a fleet of {count_of(len(hosts), 'host')} over ssh; each needs Docker",
         "hand in:    dstack apply -f FILE",
         f"give back:  dstack fleet delete {name}   (the hosts stay, dstack leaves them)",
     ]

@@ -19,6 +19,7 @@ from paceline.jobfiles.request import (
     check_request,
     require,
 )
+from paceline.units import count_of
 
 _API = "trainer.kubeflow.org/v1alpha1"
 _SPOT_TAINTS = ("cloud.google.com/gke-spot", "kubernetes.azure.com/scalesetpriority", "spot")
@@ -29,7 +30,7 @@ def write_kubernetes(request: Request) -> str:
     _refuse_no_claim(request.storage)
     image = require(request.image, "--image", "Kubernetes starts containers (docs/containers.md)")
     heading = [
-        f"Kubernetes with Kubeflow Trainer 2: {request.num_hosts} pods",
+        f"Kubernetes with Kubeflow Trainer 2: {count_of(request.num_hosts, 'pod')}",
         "hand in:    kubectl apply -f FILE",
         f"watch:      kubectl logs -f -l jobset.sigs.k8s.io/jobset-name={request.name}",
         "give back:  kubectl delete -f FILE",
