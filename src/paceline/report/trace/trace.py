@@ -106,7 +106,7 @@ def _beginning(
         for event in rank.others
         if event["kind"] == "begin"
     ]
-    counted = [
+    counted: list[float] = [
         one["time"]
         - max(one["seconds"], 0.0)
         - offsets.get(host, NO_OFFSET).at(one["attempt"], one["time"])
@@ -114,7 +114,8 @@ def _beginning(
         for one in own
     ]
     firsts = [float(rank.times.min()) for rank in ranks if len(rank.times)]
-    return min([*begins, *firsts, *counted, *(event["time"] for event in launcher)])
+    launched: list[float] = [event["time"] for event in launcher]
+    return min([*begins, *firsts, *counted, *launched])
 
 
 def _rank_events(rank: RankLines, chosen: Keys, clock: _Clock) -> Iterator[str]:
