@@ -25,7 +25,8 @@ from paceline.report.foreign.translation import FORMATS as TRANSLATORS
 TEXT_FORMATS = (*TRANSLATORS, *TRAINERS)
 Reader = Callable[[Path, Iterator[str]], list[ForeignRun]]
 Store = Callable[[Path], list[ForeignRun]]
-_LINES_AT_BEGIN = 20_000
+_LINES_AT_BEGIN = (100, 20_000)
+"""Few first: there may be a thousand logs."""
 _FIRST_TOOLS: tuple[tuple[Callable[[str], bool], Reader], ...] = (
     (openseq2seq.is_openseq2seq, openseq2seq.read),
     (imagenet_example.is_imagenet, imagenet_example.read),
@@ -34,11 +35,12 @@ _FIRST_TOOLS: tuple[tuple[Callable[[str], bool], Reader], ...] = (
 
 def reader_of(lines: Callable[[], Iterable[str]]) -> Reader | None:
     """Who printed the lines; of a log in which several tools printed, the surest."""
-    begin = find_format(islice(lines(), _LINES_AT_BEGIN), TEXT_FORMATS)
-    is_known = begin is not None and begin[1] >= CERTAIN
-    # Looking at all lines for all other tools would take longer than reading them.
-    if not is_known and (read := _first_tool(islice(lines(), _LINES_AT_BEGIN))):
-        return read
+    for count in _LINES_AT_BEGIN:
+        begin = find_format(islice(lines(), count), TEXT_FORMATS)
+        is_known = begin is not None and begin[1] >= CERTAIN
+        # Looking at all lines for all other tools would take longer than reading them.
+        if not is_known and (read := _first_tool(islice(lines(), count))):
+            return read
     found = find_format(lines(), TEXT_FORMATS)
     if found is not None and found[1] >= CERTAIN:
         return partial(_read, found[0])
