@@ -230,12 +230,12 @@ def python_that_says(folder: Path, change: str) -> Path:
     return wrapper
 
 
-def slow_import(seconds: float) -> str:
-    """As if torch lay on slow storage."""
+def slow_import(seconds: float, program: str = "") -> str:
+    """As if torch lay on slow storage; where a program is named, for nothing else."""
     return f"""
 class Slow:
     def find_spec(self, name, path=None, target=None):
-        if name == "torch":
+        if name == "torch" and {program!r} in " ".join(sys.orig_argv):
             time.sleep({seconds})
 
 sys.meta_path.insert(0, Slow())

@@ -147,8 +147,9 @@ def test_the_same_fault_twice_at_the_same_step_ends_the_run_with_its_name(start:
 
 
 def start_with_slow_import(lab: PracticeLab, data: Path, folder: Path, *settings: str) -> RemoteRun:
-    """Two hosts, of which the second imports torch for longer than the doctor takes."""
-    slow = python_that_says(lab.shared / "slow", slow_import(seconds=30))
+    """Two hosts, of which the second takes 12 s to import torch, but for the doctor, whose
+    look at it would delay the start as long."""
+    slow = python_that_says(lab.shared / "slow", slow_import(12, "paceline.launch.forkserver"))
     hosts = lab.write_hosts(folder / "hosts.yaml", 2, node1={"python": str(slow)})
     return RemoteRun.start(hosts, data, folder / "run", "steps=6", *settings)
 
