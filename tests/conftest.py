@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,6 +119,14 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Pa
     result = paceline.train("runs/a", *settings, *often)
     assert result.returncode == 0, result.stderr
     return paceline.cwd / "runs" / "a"
+
+
+@pytest.fixture(autouse=True)
+def subnormal_numbers() -> Iterator[None]:
+    """What trains in the tests' own process leaves them switched off, and Hypothesis needs them."""
+    yield
+    if torch := sys.modules.get("torch"):
+        torch.set_flush_denormal(False)
 
 
 @pytest.fixture

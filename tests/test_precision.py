@@ -161,7 +161,9 @@ def test_a_device_scores_in_the_precision_of_its_training(
 
     monkeypatch.setattr(Cifar10, "_of_both_sides", score)
     settings = [f"data={pictures}", "batch.global=16", "batch.micro=8", "steps=1"]
-    loaded = recipe.load("cifar10-tiny", [*settings, "evaluate.every_steps=1"])
+    loaded = recipe.load(
+        "cifar10-tiny", [*settings, "evaluate.every_steps=1", "evaluate.train_samples=0"]
+    )
     task = find_task(loaded.workload).open(loaded, CPU)
     attempt = Attempt(loaded, RunDirectory(tmp_path / "run"), task, World(0, 1, CPU))
     assert attempt.live(WorkerOrder(), lambda: False) == "finished"

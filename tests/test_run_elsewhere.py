@@ -87,7 +87,9 @@ def test_spawned_ddp_processes_of_a_bare_environment_are_observed(
     write_script(tmp_path, SPAWNED + "    print('chained', os.environ['CHAINED'])\n")
     ended = paceline_run(tmp_path, "--python", str(bare_python), "train.py")
     assert ended.returncode == 0, ended.stderr
-    said = [line for line in ended.stdout.splitlines() if not line.startswith("[Gloo]")]  # torch 2.10
+    said = [
+        line for line in ended.stdout.splitlines() if not line.startswith("[Gloo]")
+    ]  # torch 2.10
     assert said == ["no pydantic here", "chained yes"]
     run = tmp_path / "runs" / "train"
     for rank in (0, 1):

@@ -50,7 +50,7 @@ def test_epochs_of_text_become_steps(paceline: CommandLine) -> None:
     assert "epochs=2 is taken as steps=" in text
 
 
-@pytest.mark.parametrize("typed", ["lr=0.1", "learning_rate=0.1", "optimizer.lr=0.1"])
+@pytest.mark.parametrize("typed", ["lr=0.1", "optimizer.lr=0.1"])
 def test_a_learning_rate_is_understood(paceline: CommandLine, typed: str) -> None:
     text = shown(paceline, typed)
     assert f"{typed} is taken as schedule.rate=0.1" in text
