@@ -110,6 +110,16 @@ def nmon_file(directory: Path) -> Path:
     return path
 
 
+def test_a_moment_of_nmon_with_a_damaged_day_is_left_out(tmp_path: Path) -> None:
+    path = nmon_file(tmp_path)
+    (whole,) = nmon.read(path)
+    text = path.read_text(encoding="utf-8")
+    last = text.rindex("-MAR-")
+    path.write_text(f"{text[: last - 1]}\ufffd{text[last:]}", encoding="utf-8")
+    (found,) = nmon.read(path)
+    assert len(found.samples[CPU]) == len(whole.samples[CPU]) - 1
+
+
 def test_nmon_counts_kibibytes_and_leaves_virtual_interfaces_out(tmp_path: Path) -> None:
     (found,) = nmon.read(nmon_file(tmp_path))
     assert (found.host, found.interface, found.period) == ("node1", "eth0", 60.0)

@@ -8,6 +8,7 @@
 Its KB are 1,024 bytes. The loopback interface and virtual ones are left out.
 """
 
+import re
 from pathlib import Path
 
 from paceline.report.foreign.counters.counters import CPU, MEMORY, RECEIVED, SENT, Counters
@@ -97,7 +98,7 @@ class _Reader:
 
 def _moment(clock: str, date: str) -> float | None:
     parts = date.strip().split("-")
-    if len(parts) != 3 or parts[1].upper() not in _MONTHS:
+    if len(parts) != 3 or parts[1].upper() not in _MONTHS or not re.fullmatch("[0-9]+", parts[0]):
         return None
     month = _MONTHS.index(parts[1].upper()) + 1
     return stamp_of(f"{parts[2]}-{month:02d}-{int(parts[0]):02d} {clock}")
