@@ -34,6 +34,7 @@ hidden: 3255
 steps: {steps}
 device: cpu
 batch: {{global: 16, micro: 8}}
+schedule: {{policy: fixed, rate: 0.001}}
 evaluate: {{every_steps: null}}
 checkpoint: {{every_steps: null}}
 log: {{every_steps: 5, probe_seconds: 1.0}}

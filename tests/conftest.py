@@ -3,15 +3,19 @@
 import csv
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from paceline.cli import main
 from paceline.tasks.cifar10 import prepare as cifar10
 from paceline.tasks.cifar10 import standin as drawing
 
@@ -56,6 +60,25 @@ class CommandLine:
             cwd=self.cwd,
             env=self.environment(**environment),
         )
+
+    def here(self, *words: str, **environment: str) -> Result:
+        """The same in the tests' own process, which has imported torch long ago: for verbs that
+        start nothing, know no task of a user's, and are not looked at while they run."""
+        told, said = io.StringIO(), io.StringIO()
+        code: int | str | None = None
+        with (
+            patch.dict(os.environ, self.environment(**environment)),
+            patch.object(sys, "argv", ["paceline", *words]),
+            chdir(self.cwd),
+            redirect_stdout(told),
+            redirect_stderr(said),
+        ):
+            try:
+                main()
+            except SystemExit as ended:
+                code = ended.code
+        assert isinstance(code, int | None)
+        return subprocess.CompletedProcess(words, code or 0, told.getvalue(), said.getvalue())
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -104,19 +127,32 @@ class CommandLine:
         assert result.returncode == 0, result.stderr
         return result.stdout.rpartition("sha256 over all weights: ")[2].strip()
 
+    def copy(self, run: Path, to: str) -> Path:
+        """A run that is there already, to be changed here: no second training."""
+        return Path(shutil.copytree(run, self.cwd / to))
+
 
 @pytest.fixture
 def paceline(tmp_path: Path, pictures: Path) -> CommandLine:
     return CommandLine(tmp_path, pictures)
 
 
+FINISHED = [
+    "steps=12",
+    "evaluate.every_steps=6",
+    "evaluate.train_samples=100",
+    "log.every_steps=2",
+    "log.probe_seconds=0.2",
+    "checkpoint.every_steps=6",
+]
+"""The settings of `finished_run`, for tests that go on with a copy of it."""
+
+
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Path:
     """A short run of two processes with everything a reader may look for; not to be changed."""
     paceline = CommandLine(tmp_path_factory.mktemp("finished"), pictures)
-    settings = ["steps=12", "evaluate.every_steps=6", "evaluate.train_samples=100"]
-    often = ["log.every_steps=2", "log.probe_seconds=0.2", "checkpoint.every_steps=6"]
-    result = paceline.train("runs/a", *settings, *often)
+    result = paceline.train("runs/a", *FINISHED)
     assert result.returncode == 0, result.stderr
     return paceline.cwd / "runs" / "a"
 

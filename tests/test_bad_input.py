@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from paceline.tasks.cifar10 import prepare as cifar10
 from paceline.tasks.cifar10 import standin as drawing
-from tests.conftest import CommandLine, Result
+from tests.conftest import FINISHED, CommandLine, Result
 
 
 def assert_refused(result: Result, *words: str) -> None:
@@ -54,10 +55,12 @@ def test_a_truncated_archive(paceline: CommandLine) -> None:
     assert not (paceline.cwd / "out").exists()
 
 
-def test_a_run_of_another_recipe_is_not_continued(paceline: CommandLine) -> None:
-    assert paceline.train("runs/a", "steps=1").returncode == 0
+def test_a_run_of_another_recipe_is_not_continued(
+    paceline: CommandLine, finished_run: Path
+) -> None:
+    paceline.copy(finished_run, "runs/a")
     before = paceline.weights("runs/a")
-    result = paceline.train("runs/a", "steps=2", "model.depth=14", "seed=5")
+    result = paceline.train("runs/a", "steps=20", "model.depth=14", "seed=5")
     assert_refused(result, "model.depth: 8 -> 14", "seed: 1 -> 5")
     assert paceline.weights("runs/a") == before
 
@@ -83,28 +86,27 @@ def test_a_run_that_is_being_trained_is_not_started_twice(paceline: CommandLine)
         process.communicate()
 
 
-def test_other_data_than_the_run_began_with(paceline: CommandLine) -> None:
+def test_other_data_than_the_run_began_with(paceline: CommandLine, finished_run: Path) -> None:
     archive = paceline.cwd / "other.tar.gz"
     drawing.write_archive(archive, num_train=500, num_test=50, seed=9)
-    assert paceline("data", "cifar10", "--from", str(archive), "--to", "other").returncode == 0
-    assert paceline.train("runs/a", "steps=1").returncode == 0
-    result = paceline.train("runs/a", "steps=2", "data=./other")
+    cifar10.prepare(str(archive), paceline.cwd / "other", lambda _text: None)
+    paceline.copy(finished_run, "runs/a")
+    result = paceline.train("runs/a", "steps=20", "data=./other")
     assert_refused(result, "was trained on other data")
 
 
 def test_flipped_bytes_in_a_checkpoint_are_reported_and_the_one_before_is_used(
-    paceline: CommandLine,
+    paceline: CommandLine, finished_run: Path
 ) -> None:
-    settings = ["checkpoint.every_steps=2", "evaluate.every_steps=null", "schedule.policy=fixed"]
-    assert paceline.train("runs/a", "steps=6", *settings).returncode == 0
+    run = paceline.copy(finished_run, "runs/a")
     before = paceline.weights("runs/a")
-    flip_a_byte(paceline.cwd / "runs/a/checkpoints/step-0000006/weights.safetensors")
-    assert_refused(paceline("checkpoint", "runs/a", "--checkpoint", "6"), "sha256 differs")
-    assert_refused(paceline("evaluate", "runs/a", "--checkpoint", "6"), "sha256 differs")
-    again = paceline.train("runs/a", "steps=6", *settings)
+    flip_a_byte(run / "checkpoints/step-0000012/weights.safetensors")
+    assert_refused(paceline("checkpoint", "runs/a", "--checkpoint", "12"), "sha256 differs")
+    assert_refused(paceline("evaluate", "runs/a", "--checkpoint", "12"), "sha256 differs")
+    again = paceline.train("runs/a", *FINISHED)
     assert again.returncode == 0
     assert "damaged checkpoint" in again.stderr
-    assert "step-0000006" in again.stderr
+    assert "step-0000012" in again.stderr
     assert paceline.weights("runs/a") == before
 
 
@@ -115,13 +117,13 @@ def flip_a_byte(path: Path) -> None:
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_overwrites_nothing(
-    paceline: CommandLine,
+    paceline: CommandLine, finished_run: Path
 ) -> None:
     settings = ["checkpoint.every_steps=2", "evaluate.every_steps=null", "guard.diverged_factor=0"]
-    assert paceline.train("runs/a", "steps=4", *settings).returncode == 0
+    paceline.copy(finished_run, "runs/a")
     before = paceline.weights("runs/a")
     result = paceline.train("runs/a", "steps=50", "schedule.rate=1e30", *settings)
-    assert_refused(result, "the loss is", "with a learning rate of", "step-0000004")
+    assert_refused(result, "the loss is", "with a learning rate of", "step-0000012")
     assert paceline.weights("runs/a") == before
 
 
@@ -146,10 +148,12 @@ def test_readers_given_something_that_is_not_a_run(paceline: CommandLine) -> Non
         assert_refused(paceline(verb, "nowhere"), "nowhere is not a run directory")
 
 
-def test_an_unknown_split_and_an_unknown_checkpoint(paceline: CommandLine) -> None:
-    assert paceline.train("runs/a", "steps=1").returncode == 0
-    assert_refused(paceline("evaluate", "runs/a", "--split", "tset"), "tset")
-    assert_refused(paceline("evaluate", "runs/a", "--checkpoint", "77"), "no checkpoint '77'")
+def test_an_unknown_split_and_an_unknown_checkpoint(
+    paceline: CommandLine, finished_run: Path
+) -> None:
+    run = str(finished_run)
+    assert_refused(paceline("evaluate", run, "--split", "tset"), "tset")
+    assert_refused(paceline("evaluate", run, "--checkpoint", "77"), "no checkpoint '77'")
 
 
 @pytest.mark.cluster
@@ -175,13 +179,13 @@ def test_a_full_disk_stops_no_run_and_harms_no_checkpoint(paceline: CommandLine)
 
 
 def test_a_save_that_fails_leaves_the_run_going_and_the_earlier_checkpoint_whole(
-    paceline: CommandLine,
+    paceline: CommandLine, finished_run: Path
 ) -> None:
     """The same without root: a limit on the size of files, as `ulimit -f` sets it."""
     settings = ["evaluate.every_steps=null", "checkpoint.every_steps=2", "schedule.policy=fixed"]
-    assert paceline.train("runs/a", "steps=2", *settings).returncode == 0
+    run = paceline.copy(finished_run, "runs/a")
     before = paceline.weights("runs/a")
-    words = paceline.command(*paceline.training("runs/a", "steps=6", *settings))
+    words = paceline.command(*paceline.training("runs/a", "steps=16", *settings))
     limited = ["bash", "-c", 'ulimit -f 100; exec "$@"', "bash", *words]
     result = subprocess.run(
         limited,
@@ -194,10 +198,6 @@ def test_a_save_that_fails_leaves_the_run_going_and_the_earlier_checkpoint_whole
     )
     assert_refused(result, "could not be saved", "earlier ones are intact")
     assert paceline.weights("runs/a") == before
-    assert (
-        json.loads((paceline.cwd / "runs/a/checkpoints/step-0000002/manifest.json").read_text())[
-            "step"
-        ]
-        == 2
-    )
-    assert not list((paceline.cwd / "runs/a/checkpoints").glob(".*")), "leftovers are removed"
+    manifest = json.loads((run / "checkpoints/step-0000012/manifest.json").read_text())
+    assert manifest["step"] == 12
+    assert not list((run / "checkpoints").glob(".*")), "leftovers are removed"

@@ -49,11 +49,10 @@ def recorded_steps(run: RunDirectory) -> int:
     return max(steps, default=0)
 
 
-@pytest.mark.parametrize("num_procs", [1, 2])
 def test_a_run_saves_and_ends_when_its_terminal_closes(
-    paceline: CommandLine, open_terminal: Opens, num_procs: int
+    paceline: CommandLine, open_terminal: Opens
 ) -> None:
-    words = paceline.training("runs/a", *UNTIL_STOPPED, procs=num_procs)
+    words = paceline.training("runs/a", *UNTIL_STOPPED)
     terminal = open_terminal(paceline.command(*words))
     terminal.wait_for("step 2")
     terminal.close()
@@ -63,6 +62,7 @@ def test_a_run_saves_and_ends_when_its_terminal_closes(
     assert "runs/a  stopped  step" in paceline("runs").stdout
 
 
+@pytest.mark.cluster
 def test_a_process_of_a_scheduler_saves_and_ends_when_its_terminal_closes(
     paceline: CommandLine, open_terminal: Opens
 ) -> None:
@@ -93,6 +93,7 @@ def test_a_run_below_a_shell_saves_though_hang_ups_come_twice(
     assert "runs/a  stopped  step" in paceline("runs").stdout
 
 
+@pytest.mark.cluster
 def test_a_run_under_nohup_goes_on_without_its_terminal(
     paceline: CommandLine, open_terminal: Opens
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_run_that_nobody_hangs_up_goes_on_without_its_terminal(
     assert saved_steps(run) == [recorded_steps(run)]
 
 
+@pytest.mark.cluster
 def test_a_run_saves_and_ends_as_asked_when_what_it_prints_into_has_ended(
     paceline: CommandLine,
 ) -> None:

@@ -74,6 +74,26 @@ def test_a_second_host_that_brings_much_is_worth_it_and_one_that_brings_little_i
     assert f"{fast.path} against {one.path}): yes, because to top1 70.00 %" in opening[1]
 
 
+def test_a_start_up_that_took_longer_once_is_no_merit_of_the_other_run(tmp_path: Path) -> None:
+    """As the very first run of a user has it, for which kernels are compiled."""
+    runs = []
+    for name, procs, start_up in (("first", 1, 19.0), ("second", 2, 5.0)):
+        run = StoredRun(tmp_path / name, [{"compute": 0.2}] * procs, overrides=["steps=400"])
+        run.environment()
+        run.launch()
+        run.begin(seconds=start_up)
+        run.train(400, lambda step: 2.3 - step / 400)
+        run.score(0.6, 1.2)
+        runs.append(run)
+    found = compared(*runs)
+    assert (
+        "it took 1 min 20 s instead of 1 min 20 s, start-ups of 5.00 s and 19.0 s not"
+        in (found.opening[0])
+    )
+    assert "): no, because" in found.opening[0]
+    assert ["start-up", "19.0 s", "5.00 s"] in found.table
+
+
 def test_time_to_the_score_host_hours_and_price_of_each_stand_right_below(tmp_path: Path) -> None:
     runs = [stored_runs.one_of_a_pair(tmp_path / str(n), n) for n in (1, 2)]
     rows = {row[0]: row[1:] for row in compared(*runs, options=Options(price_per_hour=36)).table}

@@ -62,9 +62,9 @@ def test_the_picture_classifier_is_about_forty_lines() -> None:
     assert len(lines) <= 46
 
 
-def same_with_two_processes(user: CommandLine, recipe: str) -> None:
+def same_with_two_processes(user: CommandLine, recipe: str, *settings: str) -> None:
     for procs in ("1", "2"):
-        train(user, recipe, f"runs/{procs}", GENTLE, "--procs", procs)
+        train(user, recipe, f"runs/{procs}", GENTLE, *settings, "--procs", procs)
     losses = user.losses("runs/1")
     assert user.losses("runs/2") == pytest.approx(losses, rel=1e-5)
     assert losses[-1] < losses[0]
@@ -82,7 +82,7 @@ def test_the_picture_classifier(digits: CommandLine) -> None:
 
 
 def test_the_gpt_in_batches_of_tokens(gpt: CommandLine) -> None:
-    same_with_two_processes(gpt, "gpt.yaml")
+    same_with_two_processes(gpt, "gpt.yaml", "steps=6")
     assert "tokens/s" in gpt("report", "runs/1").stdout
 
 

@@ -171,6 +171,7 @@ def test_a_careful_script_of_the_same_shape_has_none_of_them(paceline: CommandLi
     assert set(found) <= TIMED  # where other programs use the cores, these may be true
 
 
+@pytest.mark.cluster
 def test_a_slow_loader_and_a_first_process_that_works_alone_are_named(
     paceline: CommandLine,
 ) -> None:

@@ -10,7 +10,7 @@ from paceline.launch.going_on import RatePlan, rate_change_in_words
 from paceline.record.schema import RunDirectory
 from paceline.schedule import ScheduleSettings
 from paceline.task_finder import find_task, task_names
-from tests.conftest import CommandLine
+from tests.conftest import FINISHED, CommandLine
 
 ONE_CYCLE = ScheduleSettings(policy="one-cycle", rate=0.4, peak_at=0.2)
 FIXED = ScheduleSettings(policy="fixed", rate=0.1)
@@ -61,26 +61,27 @@ def test_a_rate_that_ends_elsewhere_without_a_jump_is_told_and_not_warned_of() -
     assert "0.01 at step 100 (planned before: 0.1 at step 41, 0.1 at step 100)" in said
 
 
-def test_a_finished_run_says_so_and_fewer_steps_are_refused(paceline: CommandLine) -> None:
-    assert paceline.train("runs/a", "steps=4", procs=1).returncode == 0
-    run = RunDirectory(paceline.cwd / "runs/a")
+def test_a_finished_run_says_so_and_fewer_steps_are_refused(
+    paceline: CommandLine, finished_run: Path
+) -> None:
+    run = RunDirectory(paceline.copy(finished_run, "runs/a"))
     before = run.launcher_events.read_bytes()
 
-    again = paceline.train("runs/a", "steps=4", procs=1)
+    again = paceline.train("runs/a", *FINISHED, procs=1)
     assert again.returncode == 0
-    assert "runs/a is finished: all 4 steps are trained" in again.stderr
-    assert "--procs 1 steps=8" in again.stderr
+    assert "runs/a is finished: all 12 steps are trained" in again.stderr
+    assert "--procs 1 steps=24" in again.stderr
     assert run.launcher_events.read_bytes() == before
 
     fewer = paceline.train("runs/a", "steps=3", procs=1)
     assert fewer.returncode == 2
-    assert "has been trained for 4 steps already, and steps=3 is less" in fewer.stderr
+    assert "has been trained for 12 steps already, and steps=3 is less" in fewer.stderr
 
     other_task = paceline("train", "nmt-tiny", "--run", "runs/a")
     assert other_task.returncode == 2
     assert "another task: it trains cifar10, and this recipe trains nmt" in other_task.stderr
 
-    more = paceline.train("runs/a", "steps=8", procs=1)
+    more = paceline.train("runs/a", "steps=24", procs=1)
     assert more.returncode == 0
     assert "warning: the learning rate jumps from" in more.stderr
 

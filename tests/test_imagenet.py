@@ -252,7 +252,7 @@ def test_other_classes_than_the_data_has_are_refused_before_anything_starts(
 
 
 def test_recipes_show_the_published_size(command: CommandLine) -> None:
-    result = command("recipes", "show", "imagenet-resnet50")
+    result = command.here("recipes", "show", "imagenet-resnet50")
     assert "25,557,032" in result.stdout
 
 
@@ -273,7 +273,7 @@ def test_a_picture_that_was_overwritten_is_named(photo_data: Path, tmp_path: Pat
 def test_a_slow_loader_is_said_while_the_run_goes_and_its_share_is_right(
     command: CommandLine,
 ) -> None:
-    seconds, num_steps = 0.8, 10
+    seconds, num_steps = 0.6, 8
     quick = [f"steps={num_steps}", "evaluate.every_steps=null", "batch.global=16"]
     words = [*quick, "input.workers=1"]  # a number of its own would first try more threads
     result = train(command, "runs/slow", *words, procs=1, PACELINE_PRACTICE=f"input={seconds}")

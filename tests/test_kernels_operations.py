@@ -1,6 +1,7 @@
 """Kernels as operations of torch: compiled, counted, faked and differentiated like any other."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from paceline.kernels import attention, build, operation, tokens
 from paceline.models.attention import attend
@@ -222,6 +224,34 @@ def test_a_compiled_network_has_the_gradients_of_the_plain_one(graphs: Graphs) -
         found.append([take_statistics(network), *gradients])
     for plain, compiled in zip(*found, strict=True):
         torch.testing.assert_close(compiled, plain)
+
+
+class OnLooker(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operation, and changes none."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.add(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", NETWORKS)
+def test_whether_somebody_looks_on_changes_no_bit(name: str) -> None:
+    """Where nobody does, kernels are called past torch's dispatcher."""
+    found, looker = [], OnLooker()
+    for looks_on in (nullcontext(), looker):
+        network, x = made(name)
+        with looks_on:
+            torch.autograd.backward(network(x).square().sum())
+        found.append([p.grad for p in network.parameters() if p.grad is not None])
+    assert {"paceline::conv3x3", "paceline::norm_activate_backward"} <= looker.seen
+    assert found[0]
+    for alone, seen in zip(*found, strict=True):
+        assert torch.equal(alone, seen)
 
 
 @needs_kernels

@@ -44,20 +44,20 @@ def no_compiler(folder: Path) -> str:
 
 @needs_kernels
 def test_a_run_without_a_compiler_says_so_and_differs_from_one_with(
-    paceline: CommandLine, tmp_path: Path
+    paceline: CommandLine, tmp_path: Path, finished_run: Path
 ) -> None:
     settings = ["steps=2", "evaluate.train_samples=0"]
-    plain = paceline(*paceline.training("runs/own", *settings, procs=1))
+    own = paceline.copy(finished_run, "runs/own")
+    assert not any("kernels" in text for text in read_run(own).warnings)
     bare = paceline(*paceline.training("runs/bare", *settings), PATH=no_compiler(tmp_path / "bin"))
-    assert plain.returncode == bare.returncode == 0, plain.stderr + bare.stderr
-    assert "kernels" not in plain.stdout + plain.stderr
+    assert bare.returncode == 0, bare.stderr
     said = f"there is no C compiler (cc or gcc) on {socket.gethostname()}"
     assert said in bare.stdout + bare.stderr
 
-    for name, procs, wanted in (("own", 1, WITH), ("bare", 2, WITHOUT)):
+    for name, wanted in (("own", WITH), ("bare", WITHOUT)):
         run = RunDirectory(tmp_path / "runs" / name)
         assert json.loads(run.environment.read_text())["kernels"] == wanted
-        for rank in range(procs):
+        for rank in range(2):
             (begin,) = (e for e in read_events(run.rank_events(rank)) if e["kind"] == "begin")
             assert begin["kernels"] == wanted
     assert "kernels: conv own, norm own" in paceline("report", "runs/own").stdout

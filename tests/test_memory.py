@@ -137,7 +137,7 @@ def test_hosts_without_devices_are_not_judged() -> None:
 
 def test_recipes_show_tells_the_memory_when_asked(paceline: CommandLine) -> None:
     words = ["recipes", "show", "cifar10-tiny", f"data={paceline.data}"]
-    result = paceline(*words, "--memory")
+    result = paceline.here(*words, "--memory")
     assert result.returncode == 0, result.stderr
     line = result.stdout.splitlines()[-1]
     assert line.startswith("# memory of a device, estimated: 6")
@@ -154,7 +154,7 @@ def test_recipes_show_says_whether_it_fits_the_device_here(
     program.write_text(f"#!/bin/sh\necho 'Tesla T4, {mib}, 7.5'\n", encoding="ascii")
     program.chmod(0o755)
     words = ["recipes", "show", "cifar10-tiny", f"data={paceline.data}", "--memory"]
-    result = paceline(*words, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    result = paceline.here(*words, PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert result.returncode == 0, result.stderr
     line = result.stdout.splitlines()[-1]
     assert line.startswith(said)

@@ -67,6 +67,7 @@ def test_a_slow_loader_is_found_and_that_it_was_made_so_is_said(paceline: Comman
     assert "slowed down on purpose: PACELINE_PRACTICE=input=0.3" in warnings
 
 
+@pytest.mark.cluster
 def test_a_slow_rank_is_found_and_where_its_time_goes(paceline: CommandLine) -> None:
     seen = run_and_look(paceline, "compute@1=0.6", "steps=15", "log.every_steps=5", *LOOP)
     found = seen.verdict
@@ -76,6 +77,7 @@ def test_a_slow_rank_is_found_and_where_its_time_goes(paceline: CommandLine) -> 
     assert (found.straggler.rank, found.straggler.phase) == (1, "compute")
 
 
+@pytest.mark.cluster
 def test_saving_every_five_steps_to_a_slow_disk_is_found(paceline: CommandLine) -> None:
     settings = ["steps=21", "checkpoint.every_steps=5"]
     seen = run_and_look(paceline, "disk=1.5", *settings, LOOP[0], LOOP[2])

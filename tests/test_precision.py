@@ -150,6 +150,7 @@ def test_a_device_scores_in_the_precision_of_its_training(
     tmp_path: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a processor that is taken for a device."""
+    monkeypatch.setitem(flops._SIDE, "cpu", 64)  # 16 bits are slow on a processor
     monkeypatch.setattr("paceline.train.attempt.agree_on_arithmetic", lambda *_: Arithmetic("bf16"))
     monkeypatch.setattr("paceline.train.duties.scoring_in", multiplying_in)
     types: list[torch.dtype] = []
@@ -190,12 +191,16 @@ def test_fp16_on_a_processor_is_refused_before_the_first_step(paceline: CommandL
     assert "use precision=auto" in result.stderr
 
 
-def test_a_run_that_was_stored_with_its_precision_goes_on(paceline: CommandLine) -> None:
-    first = paceline.train("runs/a", "precision=fp32", "steps=2", procs=1)
-    assert first.returncode == 0, first.stderr
-    more = paceline.train("runs/a", "steps=3", procs=1)
+def test_a_run_that_was_stored_with_its_precision_goes_on(
+    paceline: CommandLine, finished_run: Path
+) -> None:
+    stored = RunDirectory(paceline.copy(finished_run, "runs/a")).recipe
+    before = stored.read_text(encoding="utf-8")
+    assert "precision: auto" in before
+    stored.write_text(before.replace("precision: auto", "precision: fp32"), encoding="utf-8")
+    more = paceline.train("runs/a", "steps=13", procs=1)
     assert more.returncode == 0, more.stderr
-    assert "goes on from step 2" in more.stderr
+    assert "goes on from step 12" in more.stderr
     assert "precision: 'fp32' -> 'auto'" in more.stderr
     warnings = read_run(paceline.cwd / "runs/a").warnings
     assert not [text for text in warnings if "other programs" not in text]
@@ -206,6 +211,7 @@ def test_in_fp16_every_line_has_the_loss_scale(
 ) -> None:
     """torch scales on a processor as on a device; only the choice is played."""
     chosen = Arithmetic("fp16", capability=(7, 5))
+    monkeypatch.setitem(flops._SIDE, "cpu", 64)
     monkeypatch.setattr("paceline.train.attempt.agree_on_arithmetic", lambda *_: chosen)
     settings = [f"data={pictures}", "batch.global=16", "batch.micro=8", "steps=2"]
     asked = [*settings, "log.every_steps=1", "evaluate.every_steps=null"]

@@ -340,6 +340,7 @@ def test_load_of_other_programs_is_what_the_run_did_not_use() -> None:
     assert other_cores(cpu_share=0.4, seconds=2.0, own_seconds=2.0, num_cores=2) == 0.0
 
 
+@pytest.mark.cluster
 def test_a_run_says_in_its_first_seconds_that_other_programs_use_the_cores(
     paceline: CommandLine,
 ) -> None:
@@ -348,7 +349,7 @@ def test_a_run_says_in_its_first_seconds_that_other_programs_use_the_cores(
     ]
     try:
         result = paceline.train(
-            "runs/a", "steps=100", "log.probe_seconds=1", "evaluate.every_steps=null", procs=1
+            "runs/a", "steps=50", "log.probe_seconds=1", "evaluate.every_steps=null", procs=1
         )
     finally:
         for process in busy:

@@ -208,6 +208,7 @@ def test_a_remedy_is_tried_beside_the_run_and_nothing_is_left(
     assert sorted(finished_run.parent.iterdir()) == beside
 
 
+@pytest.mark.cluster
 def test_a_recipe_is_planned_from_trial_steps_here_and_nothing_is_left(
     paceline: CommandLine, tmp_path: Path
 ) -> None:

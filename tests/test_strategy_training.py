@@ -148,13 +148,14 @@ def test_phases_of_every_role_of_an_own_task_add_up_to_the_time_that_it_lived(
     assert json.loads(scored.stdout)["scores"] == pytest.approx(while_training["scores"], rel=1e-4)
 
 
+@pytest.mark.cluster
 def test_a_lost_server_ends_the_round_and_what_goes_on_ends_bit_for_bit_the_same(
     paceline: CommandLine,
 ) -> None:
-    roles, settings = "chief=1,worker=1,server=2", [*QUIET, "steps=24", "checkpoint.every_steps=8"]
+    roles, settings = "chief=1,worker=1,server=2", [*QUIET, "steps=12", "checkpoint.every_steps=4"]
     train(paceline, "runs/whole", roles, *settings)
     process = paceline.start(*words(paceline, "runs/killed", roles, *settings))
-    wait_until(lambda: last_step(paceline, "runs/killed") >= 10, process)
+    wait_until(lambda: last_step(paceline, "runs/killed") >= 6, process)
     family = psutil.Process(process.pid).children(recursive=True)
     server = worker_processes(process)[3]
     server.kill()
@@ -166,6 +167,7 @@ def test_a_lost_server_ends_the_round_and_what_goes_on_ends_bit_for_bit_the_same
     assert paceline.weights("runs/killed") == paceline.weights("runs/whole")
 
 
+@pytest.mark.cluster
 def test_bounded_keeps_its_bound_and_a_backup_worker_spares_the_slowest(
     paceline: CommandLine,
 ) -> None:
@@ -176,20 +178,20 @@ def test_bounded_keeps_its_bound_and_a_backup_worker_spares_the_slowest(
         "runs/b",
         roles,
         *QUIET,
-        "steps=16",
+        "steps=12",
         "strategy.mode=bounded",
         "strategy.staleness=3",
     )
     assert paceline(*bounded, **slow).returncode == 0
     ages = [int(age) for line in lines(paceline, "runs/b") for age in line["staleness"]]
-    assert len(ages) == 16
+    assert len(ages) == 12
     assert max(ages) <= 3
-    backup = words(paceline, "runs/k", roles, *QUIET, "steps=16", "strategy.backup=1")
+    backup = words(paceline, "runs/k", roles, *QUIET, "steps=12", "strategy.backup=1")
     assert paceline(*backup, **slow).returncode == 0
     dropped = sum(line.get("num_dropped", 0) for line in lines(paceline, "runs/k"))
     assert dropped > 0
     made = [rank for line in lines(paceline, "runs/k") for rank in line["trainers"]]
-    assert len(made) == 16 * 2, "two gradients make a step"
+    assert len(made) == 12 * 2, "two gradients make a step"
     taken = trained_leases(paceline, "runs/k")
     assert len(set(taken)) == len(taken), "a sample was trained twice"
     assert "Lost work: " in paceline("report", "runs/k").stdout

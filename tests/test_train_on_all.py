@@ -32,7 +32,9 @@ def test_all_adds_the_validation_pictures(pictures: Path) -> None:
 
 
 def test_such_a_run_is_scored_on_test_pictures_only(paceline: CommandLine) -> None:
-    trained = paceline.train("runs/a", "steps=2", "train_on=all", "evaluate.every_steps=null")
+    trained = paceline.train(
+        "runs/a", "steps=2", "train_on=all", "evaluate.every_steps=null", procs=1
+    )
     assert trained.returncode == 0, trained.stderr
     assert "top-1" in paceline("evaluate", "runs/a", "--split", "test").stdout
     refused = paceline("evaluate", "runs/a", "--split", "validation")

@@ -31,7 +31,7 @@ def test_settings_may_be_typed_as_options_anywhere() -> None:
 
 def shown(paceline: CommandLine, *settings: str) -> str:
     """What the command line makes of these settings, without training."""
-    done = paceline("recipes", "show", "cifar10-tiny", f"data={paceline.data}", *settings)
+    done = paceline.here("recipes", "show", "cifar10-tiny", f"data={paceline.data}", *settings)
     return done.stderr + done.stdout
 
 
@@ -46,7 +46,7 @@ def test_epochs_of_text_become_steps(paceline: CommandLine) -> None:
     made = paceline("data", "nmt", "--from", "stand-in", "--pairs", "300", "--to", "text")
     assert made.returncode == 0, made.stderr
     words = ["recipes", "show", "nmt-tiny", "data=./text", "epochs=2"]
-    text = paceline(*words).stderr
+    text = paceline.here(*words).stderr
     assert "epochs=2 is taken as steps=" in text
 
 
@@ -58,7 +58,7 @@ def test_a_learning_rate_is_understood(paceline: CommandLine, typed: str) -> Non
 
 
 def test_a_learning_rate_for_a_schedule_that_computes_it_is_refused(paceline: CommandLine) -> None:
-    done = paceline("recipes", "show", "nmt-base", "lr=0.1")
+    done = paceline.here("recipes", "show", "nmt-base", "lr=0.1")
     assert done.returncode == 2
     assert "schedule.rate is only a factor" in done.stderr
 
@@ -80,9 +80,9 @@ def test_a_mistake_on_the_command_line_is_not_blamed_on_the_file(paceline: Comma
     assert "cifar10-tiny.yaml" not in typed
     own = paceline.cwd / "own.yaml"
     own.write_text("workload: cifar10\nsteps: 1\nbatch: {global: 8, micro: 3}\n", encoding="utf-8")
-    both = paceline("recipes", "show", "own.yaml", "stps=3").stderr
+    both = paceline.here("recipes", "show", "own.yaml", "stps=3").stderr
     assert "error: own.yaml and the command line have 2 mistakes" in both
-    assert "error: own.yaml has 1 mistake" in paceline("recipes", "show", "./own.yaml").stderr
+    assert "error: own.yaml has 1 mistake" in paceline.here("recipes", "show", "./own.yaml").stderr
 
 
 def test_missing_data_names_what_is_prepared_and_never_leads_in_a_circle(

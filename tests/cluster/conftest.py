@@ -1,6 +1,7 @@
 """A lab of four hosts for all cluster tests, gone with the test session however that ends."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,7 +88,11 @@ class PracticeLab:
         practice.set_link(self.directory, name, link)
 
     def reset(self) -> None:
-        """Every host on, plugged in, at full speed, without rules, own files and old processes."""
+        """Every host on, plugged in, at full speed, without rules, own files and old processes.
+
+        Nor has this machine files of its own under the path that every host has for itself."""
+        for left in self.local.iterdir() if self.local.is_dir() else ():
+            shutil.rmtree(left)  # not the directory: hosts have theirs mounted over it
         for host in self.hosts:
             if self._is_busy(host.name):
                 self.power_off(host.name)

@@ -246,15 +246,13 @@ def _flops_backward(_g: torch.Size, _weights: torch.Size, *inputs: Any, **_: Any
 
 _PLAN = "Tensor starts, SymInt[] extent, Tensor seeds, float rate"
 
-_attention = define(
-    f"attention(Tensor projected, Tensor? key_value, {_PLAN}) -> (Tensor, Tensor)", _run, _fake
-)
+define(f"attention(Tensor projected, Tensor? key_value, {_PLAN}) -> (Tensor, Tensor)", _run, _fake)
 _attention_backward = define(
     "attention_backward(Tensor g, Tensor weights, Tensor projected, Tensor? key_value, "
     f"{_PLAN}) -> (Tensor, Tensor)",
     _run_backward,
     _fake_backward,
 )
-differentiate("attention", _keep, _backward)
+_attention = differentiate("attention", _run, _keep, _backward)
 count_as("attention", _flops)
 count_as("attention_backward", _flops_backward)

@@ -213,15 +213,13 @@ def _flops_backward(
     return _flops(x, weight) * (2 if needs_input else 1)
 
 
-_conv3x3 = define(
-    "conv3x3(Tensor x, Tensor weight, bool is_halved) -> (Tensor, Tensor)", _run, _fake
-)
+define("conv3x3(Tensor x, Tensor weight, bool is_halved) -> (Tensor, Tensor)", _run, _fake)
 _conv3x3_backward = define(
     "conv3x3_backward(Tensor g, Tensor x, Tensor weight, Tensor choices, bool is_halved, "
     "bool needs_input) -> (Tensor, Tensor)",
     _run_backward,
     _fake_backward,
 )
-differentiate("conv3x3", _keep, _backward)
+_conv3x3 = differentiate("conv3x3", _run, _keep, _backward)
 count_as("conv3x3", _flops)
 count_as("conv3x3_backward", _flops_backward)

@@ -139,7 +139,7 @@ def _backward(ctx: Any, g: Tensor, _none: None) -> tuple[Any, ...]:
     return gx, g_before if before is not None else None, g_rows[0], g_rows[1], None, None
 
 
-_norm_activate = define(
+define(
     "norm_activate(Tensor x, Tensor? before, Tensor weight, Tensor bias, float eps, "
     "bool is_smooth) -> (Tensor, Tensor)",
     _run,
@@ -151,4 +151,4 @@ _norm_activate_backward = define(
     _run_backward,
     _fake_backward,
 )
-differentiate("norm_activate", _keep, _backward)
+_norm_activate = differentiate("norm_activate", _run, _keep, _backward)

@@ -214,13 +214,13 @@ def _like_update(_values: Tensor, update: Tensor, *_rest: Any) -> Tensor:
     return _like(update)
 
 
-_dropout = define("dropout(Tensor values, Tensor seeds, float rate) -> Tensor", _run_dropout, _like)
-_add_dropout = define(
+define("dropout(Tensor values, Tensor seeds, float rate) -> Tensor", _run_dropout, _like)
+define(
     "add_dropout(Tensor values, Tensor update, Tensor seeds, float rate) -> Tensor",
     _run_add_dropout,
     _like_update,
 )
-_bias_relu_dropout = define(
+define(
     "bias_relu_dropout(Tensor values, Tensor bias, Tensor seeds, float rate) -> Tensor",
     _run_bias_relu_dropout,
     _like,
@@ -236,6 +236,8 @@ _smoothed_rows = define(
     _run_rows,
     _fake_rows,
 )
-differentiate("dropout", _keep_seeds, _backward_of_dropout)
-differentiate("add_dropout", _keep_seeds, _backward_of_add_dropout)
-differentiate("bias_relu_dropout", _keep_result, _backward_of_bias_relu)
+_dropout = differentiate("dropout", _run_dropout, _keep_seeds, _backward_of_dropout)
+_add_dropout = differentiate("add_dropout", _run_add_dropout, _keep_seeds, _backward_of_add_dropout)
+_bias_relu_dropout = differentiate(
+    "bias_relu_dropout", _run_bias_relu_dropout, _keep_result, _backward_of_bias_relu
+)

@@ -46,6 +46,8 @@ from paceline.report.worth import (
 from paceline.units import format_seconds, percent, plural
 
 _MOST_POINTS = 200
+_LEAST_SHOWN = 0.02
+"""Of the wall time: start-ups that differ by less are not worth a row."""
 
 
 @dataclass(frozen=True)
@@ -249,6 +251,9 @@ def _spent_rows(spent: list[Spent], goal: Goal | None) -> list[list[str]]:
     costs = [each.price(each.wall_seconds) for each in spent]
     if any(cost is not None for cost in costs):
         rows.append(["price", *("-" if cost is None else format_money(cost) for cost in costs)])
+    starts = [each.start_up_seconds for each in spent]
+    if max(starts) - min(starts) > _LEAST_SHOWN * min(walls):
+        rows.append(["start-up", *(_if_known(start, format_seconds) for start in starts)])
     return rows
 
 

@@ -28,6 +28,8 @@ _LEAST_SHARE = 0.5
 """Of perfect scaling, that added hosts must bring."""
 _OTHER_LOAD = 0.15
 """Of the cores: a difference in the load of other programs that spoils a comparison."""
+_OTHER_START_UP = 0.05
+"""Of the time to the goal: if start-ups differ by more, they decide instead of the training."""
 _MOST_OTHER_LOAD = 0.3
 """Of the cores: with more than that, what a run took depends on when the others worked."""
 
@@ -56,6 +58,7 @@ class Spent:
     price_per_hour: float | None
     """Of all hosts together."""
     are_hosts_known: bool = True
+    start_up_seconds: float = 0.0
 
     def host_hours(self, seconds: float) -> float:
         return self.num_hosts * seconds / 3600
@@ -98,6 +101,7 @@ def spent_by(facts: Facts, goal: Goal | None) -> Spent:
         wall_seconds=facts.wall_seconds,
         price_per_hour=sum(prices(facts)) or None,
         are_hosts_known=facts.is_own or facts.world.num_hosts is not None or facts.world.size == 1,
+        start_up_seconds=facts.phases.get("start-up", 0.0) if facts.is_own else 0.0,
     )
 
 
@@ -211,8 +215,7 @@ def _weigh(
     base, now = spent
     hosts = now.num_hosts / base.num_hosts
     if by_score and goal and base.seconds_to_goal and now.seconds_to_goal:
-        faster = base.seconds_to_goal / now.seconds_to_goal
-        because = _by_score(spent, goal, faster)
+        faster, because = _by_score(spent, goal, (base.seconds_to_goal, now.seconds_to_goal))
     else:
         faster = ratio_of(*speeds)
         early = "; scores before the end of the first epoch say little" if goal else ""
@@ -231,9 +234,21 @@ def _pays_off(faster: float, hosts: float) -> bool:
     return faster >= _LEAST_FASTER
 
 
-def _by_score(spent: tuple[Spent, Spent], goal: Goal, faster: float) -> str:
-    before, after = (format_seconds(each.seconds_to_goal or 0.0) for each in spent)
-    return f"to {goal} it took {after} instead of {before} ({_as_fast(faster)})"
+def _by_score(
+    spent: tuple[Spent, Spent], goal: Goal, seconds: tuple[float, float]
+) -> tuple[float, str]:
+    """How many times as fast, and in words.
+
+    A first start may compile kernels or read cold files: that is no merit of the other run."""
+    starts = [each.start_up_seconds for each in spent]
+    note = ""
+    if abs(starts[0] - starts[1]) > _OTHER_START_UP * min(seconds):
+        seconds = (seconds[0] - starts[0], seconds[1] - starts[1])
+        shown = " and ".join(format_seconds(start) for start in reversed(starts))
+        note = f", start-ups of {shown} not counted"
+    faster = seconds[0] / seconds[1]
+    before, after = map(format_seconds, seconds)
+    return faster, f"to {goal} it took {after} instead of {before}{note} ({_as_fast(faster)})"
 
 
 def _as_fast(ratio: float) -> str:
