@@ -41,7 +41,7 @@ test-gpu: $(READY)
 
 test-cluster: $(VIEWER_READY)
 	@tools/cluster-packages
-	$(BIN)/python -m pytest -m cluster --durations 15
+	$(BIN)/python -m pytest -m cluster -n 2 --dist loadfile --durations 15
 
 test-frameworks: $(FRAMEWORKS_READY)
 	$(BIN)/python -m pytest -m frameworks --durations 5
