@@ -6,9 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from paceline.errors import UserError
 from paceline.kernels import build
+from paceline.tasks.cifar10.resnet import CifarResNet
+from paceline.train.measure import kernels
+from paceline.world import World
 
 PROGRAM = "from paceline.kernels import build; print(build.problem('norm'))"
 needs_kernel = pytest.mark.skipif(
@@ -50,6 +54,21 @@ def test_what_is_built_is_only_its_owners(tmp_path: Path) -> None:
     (library,) = folder.iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700
     assert library.suffix == ".so" and library.stat().st_mode & 0o022 == 0
+
+
+@needs_kernel
+def test_that_kernels_are_compiled_is_said_before_it_takes_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network, world = CifarResNet(8), World(0, 1, torch.device("cpu"))
+    kernels.agree(network, world)
+    assert "compiling" not in capsys.readouterr().err
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert build.is_to_be_compiled("norm")
+    kernels.agree(network, world)  # they are loaded already, so nothing is built there
+    assert capsys.readouterr().err.count("compiling kernels for this processor") == 1
+    monkeypatch.setenv("PACELINE_KERNEL", "off")
+    assert not build.is_to_be_compiled("norm")
 
 
 @needs_kernel

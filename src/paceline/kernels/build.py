@@ -43,11 +43,26 @@ def problem(name: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def is_to_be_compiled(name: str) -> bool:
+    """Whether asking for the library takes seconds, because nobody has asked here before."""
+    compiler = _compiler()
+    if os.environ.get("PACELINE_KERNEL") == "off" or compiler is None:
+        return False
+    try:
+        return not _place(compiler, name).exists()
+    except (OSError, subprocess.SubprocessError):
+        return False
+
+
+def _compiler() -> str | None:
+    return shutil.which("cc") or shutil.which("gcc")
+
+
 @cache
 def _load(name: str) -> ctypes.CDLL | str:
     if os.environ.get("PACELINE_KERNEL") == "off":
         return SWITCHED_OFF
-    compiler = shutil.which("cc") or shutil.which("gcc")
+    compiler = _compiler()
     if compiler is None:
         return "there is no C compiler (cc or gcc)"
     try:
@@ -67,20 +82,29 @@ def _complaint(stderr: bytes) -> str:
     return wrong[0][:_LONGEST_COMPLAINT]
 
 
-def _built(compiler: str, name: str) -> Path:
-    """The library for this source, compiler and processor; made once and kept in the cache."""
+@cache
+def _sources(name: str) -> dict[str, bytes]:
     here = resources.files("paceline.kernels")
-    files = {file: (here / file).read_bytes() for file in (_HEADER, f"{name}.c")}
+    return {file: (here / file).read_bytes() for file in (_HEADER, f"{name}.c")}
+
+
+def _place(compiler: str, name: str) -> Path:
+    """Where the library for this source, compiler and processor is kept."""
     made_of = [
-        *files.values(),
+        *_sources(name).values(),
         " ".join((*_COMPILE, *_LINK)).encode(),
         _version(compiler),
         _processor(),
     ]
     key = hashlib.sha256(b"\0".join(made_of)).hexdigest()[:16]
-    folder = user_cache() / "kernels"
+    return user_cache() / "kernels" / f"{name}-{key}.so"
+
+
+def _built(compiler: str, name: str) -> Path:
+    """The library; made once and kept in the cache."""
+    built, files = _place(compiler, name), _sources(name)
+    folder = built.parent
     make_private(folder)
-    built = folder / f"{name}-{key}.so"
     if built.exists():
         refuse_if_not_ours(built)
         return built
@@ -124,6 +148,7 @@ def refuse_if_not_ours(path: Path) -> None:
     )
 
 
+@cache
 def _version(compiler: str) -> bytes:
     return subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from paceline.kernels import build, operation
+from paceline.terminal import say_on_stderr
 from paceline.units import count_of
 from paceline.world import World
 
@@ -33,6 +34,8 @@ def agree(network: nn.Module, world: World) -> KernelUse:
     names = kernels_of(network) if world.device.type == "cpu" else ()
     if not names:
         return KernelUse(())
+    if world.rank == 0 and any(map(build.is_to_be_compiled, names)):
+        say_on_stderr("compiling kernels for this processor; that takes some seconds, once")
     found = next((why for name in names if (why := build.problem(name))), "")
     problems = world.gather_values({"host": world.host, "why": found})
     if any(problem["why"] for problem in problems):
