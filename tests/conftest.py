@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
@@ -49,6 +49,7 @@ class CommandLine:
 
     cwd: Path
     data: Path
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def __call__(self, *words: str, **environment: str) -> Result:
         return subprocess.run(
@@ -81,7 +82,7 @@ class CommandLine:
         return subprocess.CompletedProcess(words, code or 0, told.getvalue(), said.getvalue())
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             self.command(*words),
             text=True,
             cwd=self.cwd,
@@ -89,6 +90,15 @@ class CommandLine:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+        self.started.append(process)
+        return process
+
+    def end_started(self) -> None:
+        """What a test that failed has left behind would slow down all that follow."""
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
 
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "paceline.cli", *words]
@@ -133,8 +143,10 @@ class CommandLine:
 
 
 @pytest.fixture
-def paceline(tmp_path: Path, pictures: Path) -> CommandLine:
-    return CommandLine(tmp_path, pictures)
+def paceline(tmp_path: Path, pictures: Path) -> Iterator[CommandLine]:
+    user = CommandLine(tmp_path, pictures)
+    yield user
+    user.end_started()
 
 
 FINISHED = [

@@ -13,8 +13,10 @@ import pytest
 
 from paceline import recipe as recipes
 from paceline.errors import UserError
+from paceline.launch.tending import Tended
+from paceline.launch.workers import StartedWorker
 from paceline.record.events import Event, read_events
-from paceline.record.schema import RunDirectory
+from paceline.record.schema import UNEXPLAINED, RunDirectory
 from paceline.strategies.admission import Identity, refuse_stranger
 from paceline.strategies.servers.server import Server
 from paceline.strategies.servers.shared_clock import SharedClock
@@ -239,6 +241,16 @@ def test_a_worker_that_hangs_is_named_killed_and_started_again(paceline: Command
     assert process.returncode == 130
     assert "hang: worker 0 (rank 1, pid" in said
     assert "gave no sign of life for" in said
+
+
+def test_between_two_steps_a_worker_that_has_trained_is_not_taken_for_one_that_starts() -> None:
+    worker = Tended(StartedWorker("runs/a"), 1, {})
+    between = {"phase": UNEXPLAINED, "step": 0, "collective": None, "quiet_seconds": 9.0}
+    worker.note_beat(between)
+    assert worker.why_stuck(between, silent_seconds=9.0, hang_seconds=4.0) is None
+    worker.note_beat({**between, "step": 7})
+    why = worker.why_stuck({**between, "step": 7}, silent_seconds=9.0, hang_seconds=4.0)
+    assert why == "gave no sign of life for 9 s"
 
 
 def test_a_worker_with_other_code_or_data_is_refused() -> None:

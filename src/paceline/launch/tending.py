@@ -69,10 +69,13 @@ class Tended:
     step: int = 0
     step_since: float = 0.0
     slowest_step_seconds: float = 0.0
+    has_begun: bool = False
+    """It has trained since it was started: between two steps it is not starting any more."""
 
     def note_beat(self, beat: dict[str, Any]) -> None:
         """How long its steps take."""
         now = time.monotonic()
+        self.has_begun |= beat["step"] > 0 or beat["phase"] in (INPUT, COMPUTE)
         if beat["step"] != self.step:
             if self.step and self.step_since:
                 seconds = now - self.step_since
@@ -83,7 +86,7 @@ class Tended:
         self, beat: dict[str, Any], silent_seconds: float, hang_seconds: float
     ) -> str | None:
         """Silent, or in one phase of a step for far longer than its steps ever took."""
-        starting = beat["phase"] in (START_UP, UNEXPLAINED)
+        starting = beat["phase"] in (START_UP, UNEXPLAINED) and not self.has_begun
         if silent_seconds > (max(hang_seconds, STARTING_SECONDS) if starting else hang_seconds):
             return f"gave no sign of life for {silent_seconds:.0f} s"
         limit = max(hang_seconds, SLOW_STEPS * self.slowest_step_seconds)
@@ -95,6 +98,7 @@ class Tended:
     def begin(self) -> None:
         self.began = time.monotonic()
         self.num_starts += 1
+        self.has_begun = False
         self.worker.begin(self.variables)
 
 
