@@ -194,6 +194,33 @@ def test_saves_and_collectives_are_told_apart_wherever_they_are(clock: Clock) ->
     }
 
 
+def test_what_is_told_apart_inside_of_something_else_takes_nothing_else_from_it(
+    clock: Clock,
+) -> None:
+    loop = Loop(clock)
+    loop.step()
+    loop.times.take()
+    loop.times.enter()
+    loop.passing(3.0)
+    for phase in (NETWORK, None):
+        loop.times.enter()
+        loop.passing(5.0)
+        loop.times.leave_as(phase)
+    loop.passing(4.0)
+    assert loop.times.leave(CHECKPOINT) == 12.0
+    assert loop.times.take() == {CHECKPOINT: 12.0, NETWORK: 5.0}
+
+
+def test_a_process_that_ends_inside_of_a_save_has_all_its_time_booked(clock: Clock) -> None:
+    loop = Loop(clock)
+    loop.step()
+    loop.times.take()
+    for _ in range(2):
+        loop.times.enter()
+        loop.passing(3.0)
+    assert sum(loop.times.finish().values()) == 6.0
+
+
 def test_what_follows_the_last_step_is_shut_down_and_all_adds_up(clock: Clock) -> None:
     loop = Loop(clock)
     for _ in range(3):

@@ -270,6 +270,20 @@ def test_processes_on_another_host_of_the_same_machine_are_no_other_programs(
     assert "other programs" not in answered(run, "verdict").remedy
 
 
+def test_the_load_of_a_start_is_no_load_of_other_programs(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "a", two_busy_ranks(), ["one", "two"], ["steps=60", "data=/absent"])
+    run.begin_facts.update(machine="boot-1", cores=[0, 1])
+    run.environment(num_cores=2)
+    run.launch()
+    run.probe(4.0, 0, 0, cpu=1.0)  # a script is watched while it imports
+    run.begin()
+    for cpu in (1.0, 0.3, 0.3):
+        run.train(20)
+        run.probe(4.0, 20, 624_336, cpu=cpu)
+    run.probe(4.0, 0, 0, cpu=1.0)
+    assert answered(run, "busy").figures["utilisation"] == pytest.approx(0.3)
+
+
 def test_where_it_is_not_known_which_hosts_share_a_machine_the_report_says_so(
     tmp_path: Path,
 ) -> None:

@@ -99,10 +99,10 @@ def _measure(hosts: Path, run: Path, script: str, name: str) -> Result:
     with ExitStack() as stack:
         stack.enter_context(before_start(kind, lab))
         started = LabRun.start(hosts, run, script, arguments)
+        started.wait_for_steps()
         workers = [started.worker(rank) for rank in range(len(WORKERS))]
         threads = [worker.pid for worker in workers]
         trace = stack.enter_context(traced(threads))
-        started.wait_for_steps()
         stack.enter_context(beside_steps(kind, workers))
         code = started.wait(_MOST_SECONDS)
     if code:
@@ -131,11 +131,12 @@ def _note(facts: Facts, kind: Injection) -> str:
 
 
 def _waiting_of(run: Path, rank: int, thread: int, trace: KernelTrace) -> tuple[float, float]:
-    """Shares of a rank's time from its first line of steps to the last but one: what it told of
-    waiting, and what the kernel saw. DDP tells of a step when the next begins, so that of the last
-    one is estimated."""
+    """Shares of a rank's time from its first line of steps that was traced to the last but one:
+    what it told of waiting, and what the kernel saw. DDP tells of a step when the next begins, so
+    that of the last one is estimated."""
     events = read_events(RunDirectory(run).rank_events(rank))
-    lines: list[Event] = [event for event in events if event["kind"] == "steps"][:-1]
+    steps = [event for event in events if event["kind"] == "steps"]
+    lines: list[Event] = [line for line in steps[:-1] if float(line["time"]) > trace.began]
     begin, end = float(lines[0]["time"]), float(lines[-1]["time"])
     told = sum(line["phases"].get(phase, 0.0) for line in lines[1:] for phase in _WAITING)
     return told / (end - begin), trace.seconds_waited(thread, begin, end) / (end - begin)

@@ -18,6 +18,8 @@ _BUSY = "while True: pass"
 _LOADING_SECONDS = 0.0015
 """Of a sample: a batch of 256 takes three times as long as the network does with it."""
 _SLOW_STORAGE = "100Mbit"
+_LONG_STEPS = ("--batch", "2048")
+"""So that exchanging 10 MB of gradients on cores that compute as well is no bottleneck."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,13 @@ class Injection:
 
 
 INJECTIONS = {
-    "none": Injection("compute", 40),
+    "none": Injection("compute", 30, arguments=_LONG_STEPS),
     "loader": Injection("input", 16, arguments=("--read-seconds", str(_LOADING_SECONDS))),
     "100Mbit": Injection("network", 12, link="100Mbit"),
     "1Gbit": Injection("network", 30, link="1Gbit"),
-    "rank": Injection("straggler", 24, slows_rank=True),
+    "rank": Injection("straggler", 16, arguments=_LONG_STEPS, slows_rank=True),
     "disk": Injection("checkpoint", 16, saves=True),
-    "load": Injection("compute", 30, num_busy=len(core_numbers())),
+    "load": Injection("compute", 20, arguments=_LONG_STEPS, num_busy=len(core_numbers())),
 }
 
 

@@ -3,8 +3,8 @@
 Who gives up its core waits for something: a batch, another process, a disk. Until it runs again,
 it is waiting. Whose core was taken away for another program is not: it had work to do. DDP's end
 of a backward pass (waiting for the gradients, and copying them to where they belong) is waiting as
-a whole: a probe tells when the library's function is entered and left. Needs root, and a kernel
-with tracefs.
+a whole, and so are the collectives that FSDP calls: probes tell when the library's functions are
+entered and left. Needs root, and a kernel with tracefs.
 """
 
 import functools
@@ -23,8 +23,15 @@ _BUFFER_KIB = 8192
 """For each core; of a longer run the last events are kept."""
 _EVENT = re.compile(r"-(?P<thread>\d+) +\[\d+\] .*? (?P<at>\d+\.\d+): (?P<name>\w+): (?P<rest>.*)")
 _SWITCH = re.compile(r"prev_pid=(\d+) .*prev_state=(\S+) ==> .*next_pid=(\d+) ")
+_WOKEN = re.compile(r"\bpid=(\d+) ")
 _PREEMPTED = ("R", "R+")
-_REDUCER_ENDS = "_ZN4c10d7Reducer17finalize_backwardEv"
+_INSIDE = (
+    r"_ZN4c10d7Reducer17finalize_backwardEv",
+    r"_ZN4c10d4Work4waitE\w+",
+    r"_ZN4c10d16ProcessGroupGloo15_allgather_baseE\w+",
+    r"_ZN4c10d16ProcessGroupGloo20_reduce_scatter_baseE\w+",
+)
+"""Functions in which a thread exchanges something with other processes, whatever it does there."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,8 @@ class Wait:
 class KernelTrace:
     waits: dict[int, list[Wait]] = field(default_factory=dict)
     """By the number of the thread."""
+    began: float = 0.0
+    """Seconds since the epoch, when all was being recorded."""
 
     def seconds_waited(self, thread: int, begin: float, end: float) -> float:
         """Waits may lie in one another."""
@@ -55,8 +64,9 @@ def traced(threads: Sequence[int]) -> Iterator[KernelTrace]:
     found, name = KernelTrace(), f"paceline_{os.getpid()}"
     place = _make_instance(name)
     try:
-        with _probed(name) as has_probe:
-            _begin(place, threads, name if has_probe else "")
+        with _probed(name) as has_probes:
+            _begin(place, threads, name if has_probes else "")
+            found.began = time.time()
             yield found
             (place / "tracing_on").write_text("0", encoding="ascii")
             to_epoch = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
@@ -71,23 +81,31 @@ def waits_in(
     lines: Sequence[str], threads: Sequence[int], to_epoch: float
 ) -> dict[int, list[Wait]]:
     since: dict[tuple[int, str], float] = {}
+    woken: dict[int, float] = {}
     waits: dict[int, list[Wait]] = {thread: [] for thread in threads}
     for line in lines:
         if (event := _EVENT.search(line)) is None:
             continue
         at = float(event["at"]) + to_epoch
+        if event["name"] == "sched_wakeup":
+            woken |= {int(thread): at for thread in _WOKEN.findall(event["rest"])}
+            continue
         for thread, what, begins in _changes(event):
+            # Some kernels do not tell when an idle core begins to run a thread: then it did so as
+            # soon as it was woken, before it went to sleep again.
+            ran = woken.pop(thread, at) if begins and what == "sleep" else at
+            if thread in waits and (begin := since.pop((thread, what), None)) is not None:
+                waits[thread].append(Wait(begin, ran))
             if begins:
                 since[thread, what] = at
-            elif thread in waits and (begin := since.pop((thread, what), None)) is not None:
-                waits[thread].append(Wait(begin, at))
     return waits
 
 
 def _changes(event: "re.Match[str]") -> Iterator[tuple[int, str, bool]]:
     """Which thread begins or ends what kind of waiting."""
-    if event["name"].startswith("reducer_"):
-        yield int(event["thread"]), "reducer", event["name"] == "reducer_begin"
+    inside, _, edge = event["name"].partition("_")
+    if inside.startswith("inside"):
+        yield int(event["thread"]), inside, edge == "begin"
     elif switch := _SWITCH.search(event["rest"]):
         out, state, into = switch.groups()
         yield int(into), "sleep", False
@@ -106,16 +124,16 @@ def _make_instance(name: str) -> Path:
 
 @contextmanager
 def _probed(group: str) -> Iterator[bool]:
-    """Events for entering and leaving the reducer's function; none if torch has no such."""
-    where = _place_in_library(_REDUCER_ENDS)
-    if where is None:
-        yield False
-        return
-    _define(f"p:{group}/reducer_begin {where}", f"r:{group}/reducer_end {where}")
+    """Events for entering and leaving the functions; none if torch has no such."""
+    places = [place for symbol in _INSIDE if (place := _place_in_library(symbol))]
+    for number, place in enumerate(places):
+        begin, end = f"{group}/inside{number}_begin", f"{group}/inside{number}_end"
+        _define(f"p:{begin} {place}", f"r:{end} {place}")
     try:
-        yield True
+        yield bool(places)
     finally:
-        _define(f"-:{group}/reducer_begin", f"-:{group}/reducer_end")
+        for number in range(len(places)):
+            _define(f"-:{group}/inside{number}_begin", f"-:{group}/inside{number}_end")
 
 
 def _define(*probes: str) -> None:
@@ -161,6 +179,8 @@ def _begin(place: Path, threads: Sequence[int], probes: str) -> None:
         "buffer_size_kb": str(_BUFFER_KIB),
         "events/sched/sched_switch/filter": either,
         "events/sched/sched_switch/enable": "1",
+        "events/sched/sched_wakeup/filter": "||".join(f"pid=={thread}" for thread in threads),
+        "events/sched/sched_wakeup/enable": "1",
     }
     if probes:
         settings[f"events/{probes}/enable"] = "1"

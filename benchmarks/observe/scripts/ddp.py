@@ -2,7 +2,7 @@
 
 import torch
 import torch.distributed as dist
-from samples import BATCH, Samples, network, options
+from samples import Samples, network, options
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader, DistributedSampler
 def main() -> None:
     given = options()
     dist.init_process_group("gloo")
-    data = Samples(given.steps * BATCH * dist.get_world_size(), given.read_seconds)
-    loader = DataLoader(data, BATCH, sampler=DistributedSampler(data), num_workers=1)
+    data = Samples(given.steps * given.batch * dist.get_world_size(), given.read_seconds)
+    loader = DataLoader(data, given.batch, sampler=DistributedSampler(data), num_workers=1)
     model = DistributedDataParallel(network())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step, (inputs, labels) in enumerate(loader, 1):

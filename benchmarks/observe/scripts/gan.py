@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import torch
 import torch.distributed as dist
-from samples import BATCH, WIDTH, Samples, options
+from samples import WIDTH, Samples, options
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
@@ -18,16 +18,16 @@ def layers(*sizes: int) -> nn.Module:
 def main() -> None:
     given = options()
     dist.init_process_group("gloo")
-    data = Samples(given.steps * BATCH * dist.get_world_size(), given.read_seconds)
-    loader = DataLoader(data, BATCH, sampler=DistributedSampler(data), num_workers=1)
+    data = Samples(given.steps * given.batch * dist.get_world_size(), given.read_seconds)
+    loader = DataLoader(data, given.batch, sampler=DistributedSampler(data), num_workers=1)
     generator = DistributedDataParallel(layers(64, 1024, 768, WIDTH))
     critic = DistributedDataParallel(layers(WIDTH, 1024, 512, 1))
     of_generator = torch.optim.Adam(generator.parameters(), lr=2e-4)
     of_critic = torch.optim.Adam(critic.parameters(), lr=2e-4)
     judge = nn.BCEWithLogitsLoss()
-    ones, zeros = torch.ones(BATCH, 1), torch.zeros(BATCH, 1)
+    ones, zeros = torch.ones(given.batch, 1), torch.zeros(given.batch, 1)
     for step, (real, _) in enumerate(loader, 1):
-        fake = generator(torch.randn(BATCH, 64))
+        fake = generator(torch.randn(given.batch, 64))
         of_critic.zero_grad()
         both = critic(torch.cat([real, fake.detach()]))
         judge(both, torch.cat([ones, zeros])).backward()

@@ -3,7 +3,7 @@
 import tempfile
 
 import torch
-from samples import BATCH, Samples, network, options
+from samples import Samples, network, options
 from transformers import Trainer, TrainingArguments
 
 
@@ -27,7 +27,7 @@ def main() -> None:
     arguments = TrainingArguments(
         output_dir=given.save or tempfile.mkdtemp(),
         max_steps=given.steps,
-        per_device_train_batch_size=BATCH,
+        per_device_train_batch_size=given.batch,
         dataloader_num_workers=1,
         optim="sgd",
         save_strategy="steps" if given.save else "no",
@@ -38,8 +38,10 @@ def main() -> None:
         ddp_backend="gloo",
         disable_tqdm=True,
     )
-    data = Samples(given.steps * BATCH * 2, given.read_seconds)
-    Trainer(Classifier(), arguments, collate, data).train()
+    data = Samples(given.steps * given.batch * 2, given.read_seconds)
+    trainer = Trainer(Classifier(), arguments, collate, data)
+    torch.set_num_threads(1)  # which Accelerate has changed
+    trainer.train()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import os
 import lightning
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from samples import BATCH, Samples, network, options
+from samples import Samples, network, options
 from torch.utils.data import DataLoader
 
 
@@ -40,8 +40,8 @@ def main() -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    data = Samples(given.steps * BATCH * num_hosts, given.read_seconds)
-    trainer.fit(Classifier(), DataLoader(data, BATCH, shuffle=True, num_workers=1))
+    data = Samples(given.steps * given.batch * num_hosts, given.read_seconds)
+    trainer.fit(Classifier(), DataLoader(data, given.batch, shuffle=True, num_workers=1))
 
 
 if __name__ == "__main__":

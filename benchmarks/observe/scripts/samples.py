@@ -6,12 +6,13 @@ import time
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
-WIDTH, CLASSES, BATCH = 512, 128, 256
+WIDTH, CLASSES = 512, 128
 
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--batch", type=int, default=256, help="samples of a process in a step")
     parser.add_argument("--read-seconds", type=float, default=0.0, help="for each sample")
     parser.add_argument("--save", default="", help="a folder for checkpoints")
     parser.add_argument("--save-every", type=int, default=4)

@@ -3,18 +3,17 @@
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from samples import BATCH, Samples, network, options
+from samples import Samples, network, options
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, DistributedSampler
-
-LARGE_BATCH = 3 * BATCH  # FSDP sends more bytes in a step than DDP does
 
 
 def main() -> None:
     given = options()
+    batch = 3 * given.batch  # FSDP sends more bytes in a step than DDP does
     dist.init_process_group("gloo")
-    data = Samples(given.steps * LARGE_BATCH * dist.get_world_size(), given.read_seconds)
-    loader = DataLoader(data, LARGE_BATCH, sampler=DistributedSampler(data), num_workers=1)
+    data = Samples(given.steps * batch * dist.get_world_size(), given.read_seconds)
+    loader = DataLoader(data, batch, sampler=DistributedSampler(data), num_workers=1)
     model = network()
     for layer in model:
         if isinstance(layer, torch.nn.Linear):

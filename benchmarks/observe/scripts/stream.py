@@ -4,7 +4,7 @@ import contextlib
 
 import torch
 import torch.distributed as dist
-from samples import BATCH, Stream, network, options
+from samples import Stream, network, options
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
@@ -16,7 +16,8 @@ def main() -> None:
     dist.init_process_group("gloo")
     model = DistributedDataParallel(network())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    loader = DataLoader(Stream(given.steps * BATCH, given.read_seconds), BATCH // ACCUMULATE)
+    data = Stream(given.steps * given.batch, given.read_seconds)
+    loader = DataLoader(data, given.batch // ACCUMULATE)
     for number, (inputs, labels) in enumerate(loader, 1):
         is_last = number % ACCUMULATE == 0
         with contextlib.nullcontext() if is_last else model.no_sync():

@@ -79,7 +79,11 @@ class Boundaries:
         self._evaluation_wait = self._evaluation_work = 0.0
         self._evaluated = 0.0
         """Of that, up to the last batch; what follows may already be the end of the script."""
-        self._around: list[str] = []
+        self._around: list[tuple[str, float]] = []
+        """Where the loop was when something that is told apart began, from the outermost on, and
+        what the one around it had taken until then."""
+        self._aside = 0.0
+        """Of the innermost, until something inside of it was told apart as well."""
         self._step_depth = 0
 
     # ---- batches
@@ -179,14 +183,14 @@ class Boundaries:
         """Something that is told apart begins: a save, a collective, making a loader's iterator."""
         self._book(perf_counter())
         self._evaluated = self._evaluation_wait + self._evaluation_work
-        self._around.append(self.place)
-        self.place = _ASIDE
+        self._around.append((self.place, self._aside))
+        self.place, self._aside = _ASIDE, 0.0
 
     def leave(self, phase: str) -> float:
         now = perf_counter()
-        passed = now - self.since
+        passed = now - self.since + self._aside
         self.since = now
-        self.place = self._around.pop() if self._around else _AFTER_STEP
+        self._go_back()
         if self.is_evaluating and phase != CHECKPOINT:
             self._evaluation_work += passed
         elif phase == INPUT:
@@ -202,7 +206,11 @@ class Boundaries:
         if phase is not None:
             self.leave(phase)
         else:
-            self.place = self._around.pop() if self._around else _AFTER_STEP
+            self.since -= self._aside
+            self._go_back()
+
+    def _go_back(self) -> None:
+        self.place, self._aside = self._around.pop() if self._around else (_AFTER_STEP, 0.0)
 
     @property
     def is_stepping(self) -> bool:
@@ -246,8 +254,10 @@ class Boundaries:
             last = SHUT_DOWN if usual == UNEXPLAINED else usual
             self.seconds[last] += now - self.since
             self.since = now
-        self.seconds[UNEXPLAINED] += self._wait + self._work
-        self._wait = self._work = 0.0
+        unknown = self._wait + self._work + self._aside + sum(own for _, own in self._around)
+        self.seconds[UNEXPLAINED] += unknown
+        self._wait = self._work = self._aside = 0.0
+        self._around.clear()
         return self.take()
 
     def _finish_evaluation(self, now: float) -> None:
@@ -263,7 +273,9 @@ class Boundaries:
         passed = now - self.since
         self.since = now
         place = self.place
-        if self.is_evaluating:
+        if place == _ASIDE:
+            self._aside += passed
+        elif self.is_evaluating:
             if place == _ASKED:
                 self._evaluation_wait += passed
             else:

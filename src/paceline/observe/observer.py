@@ -295,15 +295,16 @@ class Observer(HabitWatch):
 
     @unfailing
     def begin_collective(self) -> bool:
+        """Those of a save are a part of it."""
         self._collective_depth += 1
-        if self._collective_depth == 1:
+        if self._collective_depth == 1 and not self._save_depth:
             self.times.enter()
         return True
 
     @unfailing
     def end_collective(self, name: str, num_bytes: int, timing: str) -> None:
         self._collective_depth = max(self._collective_depth - 1, 0)
-        if self._collective_depth:
+        if self._collective_depth or self._save_depth:
             return
         self.times.leave_as(NETWORK if timing == "timed" else None)
         if self.recorder is not None and name:

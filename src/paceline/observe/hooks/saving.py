@@ -56,9 +56,17 @@ def _written(target: Any) -> tuple[str, int]:
     try:
         if isinstance(target, (str, os.PathLike)):
             path = os.path.abspath(os.fspath(target))  # noqa: PTH100
-            return str(path), os.path.getsize(path)  # noqa: PTH202
+            return str(path), _size(path)
         if isinstance(getattr(target, "name", None), str) and hasattr(target, "tell"):
             return os.path.abspath(target.name), int(target.tell())  # noqa: PTH100
     except Exception:
         return "", 0
     return "", 0
+
+
+def _size(path: str) -> int:
+    """Of a file, or of the files that this host has written to a folder."""
+    if not os.path.isdir(path):  # noqa: PTH112
+        return os.path.getsize(path)  # noqa: PTH202
+    with os.scandir(path) as entries:
+        return sum(entry.stat().st_size for entry in entries if entry.is_file())

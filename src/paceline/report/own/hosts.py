@@ -36,19 +36,21 @@ def use_of(probes: list[Event], name: str, first_steps: dict[int, int]) -> HostU
     sent, received = _column(probes, "sent_bytes"), _column(probes, "received_bytes")
     steps, counted = _steps_of(probes, first_steps)
     num_steps = int(steps.sum())
+    # A script is watched from its start on: importing and shutting down are no load of its steps.
+    stepping = np.where(_between_steps(probes, counted), seconds, 0.0)
     last = probes[-1]
     return HostUse(
         host=str(last.get("host", name)),
         interface=str(last.get("interface", "")),
         link_bits_per_second=last.get("link_bits_per_second"),
         seconds=float(seconds.sum()),
-        cpu_share=_mean(_column(probes, "cpu_share"), seconds),
-        stolen_share=_mean(_column(probes, "stolen_share"), seconds),
+        cpu_share=_mean(_column(probes, "cpu_share"), stepping),
+        stolen_share=_mean(_column(probes, "stolen_share"), stepping),
         memory_bytes=_most(_column(probes, "memory_bytes")),
         memory_total_bytes=_most(_column(probes, "memory_total_bytes")),
-        device_share=_mean(_of_devices(probes, "utilisation", np.mean), seconds),
+        device_share=_mean(_of_devices(probes, "utilisation", np.mean), stepping),
         device_names=tuple(str(d.get("name", "?")) for d in _devices(last)),
-        power_watts=_mean(_of_devices(probes, "power_watts", np.sum), seconds),
+        power_watts=_mean(_of_devices(probes, "power_watts", np.sum), stepping),
         sent_bytes_per_second=_per(sent, float(seconds.sum())),
         received_bytes_per_second=_per(received, float(seconds.sum())),
         sent_bytes_per_step=_per(sent[counted], num_steps),
@@ -83,6 +85,18 @@ def _steps_of(
         if len(own):
             counted[own[0] : own[-1] + 1] = True
     return done, counted & follows
+
+
+def _between_steps(probes: list[Event], counted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """From the first step to the last; all there is where no probe saw two of them. The probe in
+    which steps began is left out if there were others before it: it saw the start as well."""
+    attempts = _column(probes, "attempt")
+    between = counted.copy()
+    for attempt in np.unique(attempts[counted]):
+        own = attempts == attempt
+        first = int(np.argmax(own & counted))
+        between[first] = not own[:first].any()
+    return between if between.any() else (counted if counted.any() else np.ones(len(probes), bool))
 
 
 def _series(probes: list[Event]) -> HostSeries:
