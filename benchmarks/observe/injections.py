@@ -17,7 +17,7 @@ from paceline.machine.cores import core_numbers
 _BUSY = "while True: pass"
 _LOADING_SECONDS = 0.0015
 """Of a sample: a batch of 256 takes three times as long as the network does with it."""
-_SLOW_STORAGE = "100Mbit"
+_SLOW_STORAGE = "50Mbit"
 _LONG_STEPS = ("--batch", "2048")
 """So that exchanging 10 MB of gradients on cores that compute as well is no bottleneck."""
 

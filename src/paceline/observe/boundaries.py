@@ -4,7 +4,8 @@ seen counts for one phase, and what no rule explains is unexplained.
 Boundaries are a batch asked for and got, backward, an optimizer's step, a save, a collective that
 the script calls, `model.eval()` and `model.train()`. Whether a batch was for training is known only
 when backward follows; until then its time is pending. Everything here is called in each step: it is
-plain arithmetic on attributes, and what it costs is in `benchmarks/observe.py`.
+plain arithmetic on attributes, what a step usually does comes first and calls nothing else, and
+what it costs is in `benchmarks/observe`.
 """
 
 from time import perf_counter
@@ -91,6 +92,11 @@ class Boundaries:
     def ask(self, is_training: bool, grad_enabled: bool) -> None:
         """A batch is asked for; `is_training`: of a loader whose batches backward has followed."""
         now = perf_counter()
+        if self.place is _AFTER_STEP and is_training and grad_enabled and not self.is_evaluating:
+            self.seconds[UNEXPLAINED] += now - self.since
+            self.since = now
+            self.place = _ASKED
+            return
         if self.is_evaluating:
             if is_training and grad_enabled:
                 self._end_evaluation(now)
@@ -102,7 +108,12 @@ class Boundaries:
         self.place = _ASKED
 
     def got(self) -> None:
-        self._book(perf_counter())
+        now = perf_counter()
+        if self.place is _ASKED and not self.is_evaluating:
+            self._wait += now - self.since
+            self.since = now
+        else:
+            self._book(now)
         self.place = _GOT
 
     def begin_pass(self) -> None:
@@ -134,10 +145,9 @@ class Boundaries:
         now = perf_counter()
         if self.loop_started is None:
             self._begin_loop(self.since if self._sign is None else self._sign)
-        place = self.place
-        if place == _GOT or self.is_evaluating:
+        if self.is_evaluating:
             self._book(now)
-        else:  # no batch was asked for since: the forward pass began at the boundary before
+        else:  # where no batch was asked for, the forward pass began at the boundary before
             self.seconds[COMPUTE] += now - self.since
             self.since = now
         seconds = self.seconds
@@ -173,7 +183,12 @@ class Boundaries:
         self._step_depth = max(self._step_depth - 1, 0)
         if self._step_depth:
             return False
-        self._book(perf_counter())
+        now = perf_counter()
+        if self.place is _IN_STEP and not self.is_evaluating:
+            self.seconds[OPTIMIZER] += now - self.since
+            self.since = now
+        else:
+            self._book(now)
         self.place = _AFTER_STEP
         return True
 

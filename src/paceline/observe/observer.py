@@ -1,7 +1,7 @@
 """What one process has seen so far, told to by the hooks; the recorder writes it down.
 
-Methods that hooks call in each step cost a microsecond or less, and an error in one of them ends
-the observing, never the script.
+Methods that hooks call in each step cost a microsecond or two, most of it for calling further ones;
+an error in one of them ends the observing, never the script.
 """
 
 import functools
@@ -9,13 +9,14 @@ import multiprocessing
 import threading
 import weakref
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, TypeVar
 
 from .boundaries import CHECKPOINT, INPUT, NETWORK, Boundaries, Iteration
 from .habits.watch import HabitWatch
 from .imports import note_failure
 from .measures import scores as score_names
-from .measures.batches import num_samples, num_tokens
+from .measures.batches import BatchSizes
 from .measures.loss import read_scalar
 from .order import Order
 from .recorder import Recorder, note_idle
@@ -24,23 +25,14 @@ from .unseen import UnseenSteps
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-_NONE = object()
-
-
 def unfailing(method: Method) -> Method:
-    """An error of ours is noted and ends the observing."""
+    """An error of ours is noted and ends the observing. What every step calls does so itself: a
+    call more would double what it costs."""
 
-    # No `*arguments`: packing them costs more than most of these methods do.
     @functools.wraps(method)
-    def call(self: "Observer", one: Any = _NONE, other: Any = _NONE, third: Any = _NONE) -> Any:
+    def call(self: "Observer", *arguments: Any) -> Any:
         try:
-            if one is _NONE:
-                return method(self)
-            if other is _NONE:
-                return method(self, one)
-            if third is _NONE:
-                return method(self, one, other)
-            return method(self, one, other, third)
+            return method(self, *arguments)
         except Exception as error:
             self.give_up(error)
             return None
@@ -51,7 +43,16 @@ def unfailing(method: Method) -> Method:
 class Loader:
     """A DataLoader of the script, and how far it has come."""
 
-    __slots__ = ("facts", "is_training", "iteration", "num_batches", "num_got", "num_passes")
+    __slots__ = (
+        "facts",
+        "is_training",
+        "iteration",
+        "num_batches",
+        "num_got",
+        "num_in_all",
+        "num_passes",
+        "sizes",
+    )
 
     def __init__(self, facts: dict[str, Any], num_batches: int | None) -> None:
         self.facts = facts
@@ -60,6 +61,9 @@ class Loader:
         self.iteration: Iteration | None = None
         self.num_passes = 0
         self.num_got = 0
+        """Batches of the pass that is under way."""
+        self.num_in_all = 0
+        self.sizes = BatchSizes()
 
     @property
     def share_of_pass(self) -> float:
@@ -89,9 +93,13 @@ class Observer(HabitWatch):
         self._fresh: set[Loader] = set()
         """Loaders that gave a batch since the last backward."""
         self._fresh_samples = self._fresh_tokens = 0
+        self._last_shape: tuple[int, ...] | None = None
+        """Of a training batch."""
         self.is_in_backward = False
         self.keeps_tensors_itself = False
         """The script has hooks on tensors that autograd keeps; to look at one would call them."""
+        self.scales_losses = False
+        """What backward is called on is not the loss, but has it."""
         self.autocast = ""
         """The type that an autocast of the script lowers to."""
         self._collective_depth = 0
@@ -107,7 +115,7 @@ class Observer(HabitWatch):
 
     def here(self) -> bool:
         """Whether this call is in the thread that trains, and anybody still looks."""
-        return self.is_watching and threading.get_ident() == self.thread
+        return self.is_watching and get_ident() == self.thread
 
     def give_up(self, error: Exception) -> None:
         self.is_watching = False
@@ -135,21 +143,30 @@ class Observer(HabitWatch):
         loader.num_got = 0
         loader.iteration = self.times.begin_iteration()
 
-    @unfailing
     def ask(self, loader: Loader, grad_enabled: bool) -> None:
-        if self.may_step_unseen:
-            self._catch_up()
-        self.times.ask(loader.is_training, grad_enabled)
+        try:
+            if self.may_step_unseen:
+                self._catch_up()
+            self.times.ask(loader.is_training, grad_enabled)
+        except Exception as error:
+            self.give_up(error)
 
-    @unfailing
     def got(self, loader: Loader, batch: Any) -> None:
-        self.times.got()
-        loader.num_got += 1
-        self.seen["batches"] += 1
-        if not self.times.is_evaluating:
-            self._fresh.add(loader)
-            self._fresh_samples += num_samples(batch)
-            self._fresh_tokens += num_tokens(batch)
+        try:
+            self.times.got()
+            loader.num_got += 1
+            loader.num_in_all += 1
+            self.seen["batches"] += 1
+            if not self.times.is_evaluating:
+                self._fresh.add(loader)
+                samples, tokens, shape = loader.sizes.of(batch)
+                self._fresh_samples += samples
+                self._fresh_tokens += tokens
+                if shape is not self._last_shape and loader.is_training and shape is not None:
+                    self._last_shape = shape
+                    self.habits.saw_shape(shape)
+        except Exception as error:
+            self.give_up(error)
 
     @unfailing
     def end_pass(self, loader: Loader) -> None:
@@ -172,33 +189,34 @@ class Observer(HabitWatch):
 
     # ---- backward
 
-    @unfailing
     def begin_backward(self, tensors: Any) -> None:
-        if self.may_step_unseen:
-            self._catch_up()
-        self.is_in_backward = True
-        self.times.begin_backward()
-        self.counts_reads = True
-        self.seen["backwards"] += 1
-        recorder = self.recorder
-        if recorder is None:
-            recorder = self.recorder = Recorder(self)
-        if self._fresh:
-            self._take_fresh(recorder)
-        recorder.add_loss(tensors)
+        try:
+            if self.may_step_unseen:
+                self._catch_up()
+            self.is_in_backward = True
+            self.times.begin_backward()
+            self.counts_reads = True
+            self.seen["backwards"] += 1
+            recorder = self.recorder
+            if recorder is None:
+                recorder = self.recorder = Recorder(self)
+            if self._fresh:
+                for loader in self._fresh:
+                    loader.is_training = True
+                    self.training_loader = loader
+                self._fresh.clear()
+                recorder.units.add_batch(self._fresh_samples, self._fresh_tokens)
+                self._fresh_samples = self._fresh_tokens = 0
+            recorder.add_loss(tensors)
+        except Exception as error:
+            self.give_up(error)
 
-    def _take_fresh(self, recorder: Recorder) -> None:
-        for loader in self._fresh:
-            loader.is_training = True
-            self.training_loader = loader
-        self._fresh.clear()
-        recorder.units.add_batch(self._fresh_samples, self._fresh_tokens)
-        self._fresh_samples = self._fresh_tokens = 0
-
-    @unfailing
     def end_backward(self) -> None:
-        self.is_in_backward = False
-        self.times.end_backward()
+        try:
+            self.is_in_backward = False
+            self.times.end_backward()
+        except Exception as error:
+            self.give_up(error)
 
     # ---- steps
 
@@ -208,14 +226,16 @@ class Observer(HabitWatch):
         self._expected.add(id(optimizer))
         self._unseen.follow(optimizer)
 
-    @unfailing
     def begin_step(self, optimizer: Any) -> None:
-        if threading.get_ident() != self.thread:
-            self.thread = threading.get_ident()  # whoever steps is who trains
-        key = id(optimizer)
-        if key in self._stepped and not self.times.is_stepping:
-            self._repeat()
-        self.times.begin_step()
+        try:
+            thread = get_ident()
+            if thread != self.thread:
+                self.thread = thread  # whoever steps is who trains
+            if id(optimizer) in self._stepped and not self.times.is_stepping:
+                self._repeat()
+            self.times.begin_step()
+        except Exception as error:
+            self.give_up(error)
 
     def _catch_up(self) -> None:
         """With the steps of a compiled optimizer, which are known only afterwards."""
@@ -238,22 +258,24 @@ class Observer(HabitWatch):
             self._expected &= self._stepped
         self._close_step()
 
-    @unfailing
     def end_step(self, optimizer: Any) -> None:
-        if not self.times.end_step() or self.recorder is None:
-            return
-        self.seen["optimizer_steps"] += 1
-        if self.may_step_unseen:
-            self._unseen.note(optimizer)
-        key = id(optimizer)
-        if key not in self.optimizers:
-            self.optimizers[key] = type(optimizer).__name__
-            self._stepping.append(weakref.ref(optimizer))
-        self._primary = self._primary or key
-        self._stepped.add(key)
-        self.recorder.add_update(optimizer, key == self._primary)
-        if self._expected <= self._stepped:
-            self._close_step()
+        try:
+            if not self.times.end_step() or self.recorder is None:
+                return
+            self.seen["optimizer_steps"] += 1
+            if self.may_step_unseen:
+                self._unseen.note(optimizer)
+            key = id(optimizer)
+            if key not in self.optimizers:
+                self.optimizers[key] = type(optimizer).__name__
+                self._stepping.append(weakref.ref(optimizer))
+            self._primary = self._primary or key
+            self._stepped.add(key)
+            self.recorder.add_update(optimizer, key == self._primary)
+            if self._expected <= self._stepped:
+                self._close_step()
+        except Exception as error:
+            self.give_up(error)
 
     def _close_step(self) -> None:
         self._stepped.clear()
@@ -269,7 +291,6 @@ class Observer(HabitWatch):
                 recorder.add_scores(split, values)
         recorder.end_step()
 
-    @unfailing
     def clipped(self, norm: Any) -> None:
         if self.recorder is not None:
             self.recorder.gradient_norm = norm

@@ -34,7 +34,7 @@ _MOST_IDLE_BYTES = 1 << 16
 class _Line:
     """Steps since the last line."""
 
-    def __init__(self) -> None:
+    def __init__(self, read_item: Any) -> None:
         self.num_steps = 0
         self.num_micro_batches = 0
         self.step_seconds: list[float] = []
@@ -42,7 +42,7 @@ class _Line:
         self.backwards_of_step: list[int] = []
         self.rate: float | None = None
         self.slowest: dict[str, Any] = {}
-        self.losses = LateNumbers()
+        self.losses = LateNumbers(read_item)
         self.owners: list[int] = []
         """Of each loss: the optimizer that stepped next."""
         self.has_norm = False
@@ -55,7 +55,8 @@ class Recorder:
     def __init__(self, observer: Any) -> None:
         self._observer = observer
         self._torch = sys.modules.get("torch")
-        self._line = _Line()
+        self._read_item = self._torch._C.TensorBase.item  # type: ignore[union-attr]
+        self._line = _Line(self._read_item)
         self._waiting: tuple[dict[str, Any], Reading, _Line] | None = None
         self._network = ExposedNetwork(observer.networks)
         self._file: EventFile | None = None
@@ -88,10 +89,11 @@ class Recorder:
             return
         line, observer = self._line, self._observer
         has_loader = observer.training_loader is not None
-        if not self.has_begun or not has_loader:
+        if self._file is None or not has_loader:
             self.units.add_loss(tensors, observer.keeps_tensors_itself, has_loader)
-        tensor = getattr(tensors, "_paceline_unscaled", tensors)
-        line.losses.add(tensor)
+        if observer.scales_losses:
+            tensors = getattr(tensors, "_paceline_unscaled", tensors)
+        line.losses.add(tensors)
         line.owners.append(0)
         line.num_micro_batches += 1
 
@@ -103,8 +105,8 @@ class Recorder:
         self._losses_of_step = len(owners)
         if is_primary:
             rate = optimizer.param_groups[0].get("lr")
-            line.rate = float(rate) if isinstance(rate, float) else facts.as_rate(rate)
-            if not self.has_begun:
+            line.rate = rate if type(rate) is float else facts.as_rate(rate)
+            if self._file is None:
                 self._optimizer = optimizer
 
     def add_collective(self, name: str, num_bytes: int, is_timed: bool) -> None:
@@ -196,7 +198,7 @@ class Recorder:
         seconds = ended - self._step_began - times.aside_seconds
         times.aside_seconds = 0.0
         self._step_began = ended
-        if self._is_listing():
+        if self._num_listed + line.num_steps <= _MOST_LISTED:
             line.step_seconds.append(seconds)
             line.rates.append(line.rate if line.rate is not None else 0.0)
             line.backwards_of_step.append(len(line.owners))
@@ -210,9 +212,6 @@ class Recorder:
         before, now = self._seconds_before, self._observer.times.seconds
         spent = {name: round(value - before.get(name, 0.0), 6) for name, value in now.items()}
         return {name: value for name, value in spent.items() if value}
-
-    def _is_listing(self) -> bool:
-        return self._num_listed + self._line.num_steps <= _MOST_LISTED
 
     def _line_seconds(self) -> float:
         return max(_LINE_SECONDS, self._age() / _LINES_OF_FULL_DETAIL)
@@ -240,7 +239,7 @@ class Recorder:
             line.has_norm, self.gradient_norm = True, None
         self._waiting = (fields, line.losses.start_reading(self._torch), line)
         self._num_listed += len(line.step_seconds)
-        self._line = _Line()
+        self._line = _Line(self._read_item)
         self._losses_of_step = 0
         self._choose_every(passed, line.num_steps)
 

@@ -68,7 +68,7 @@ class Habits:
         self.reads: dict[tuple[CodeType, int], list[Any]] = {}
         """How often a value was read from a tensor there, of which device, and the place."""
         self.samplers: dict[int, dict[str, Any]] = {}
-        self.loaders: dict[int, dict[str, Any]] = {}
+        self.loaders: dict[int, tuple[dict[str, Any], Any]] = {}
         self.loader_places: Any = weakref.WeakKeyDictionary()
         """Where each was made."""
         self.schedulers: dict[int, dict[str, Any]] = {}
@@ -102,16 +102,21 @@ class Habits:
             name = os.path.basename(code.co_filename)  # noqa: PTH119
             self.reads[key] = [1, device, f"{name}:{frame.f_lineno}"]
 
-    def saw_shape(self, batch: Any) -> None:
-        if len(self.shapes) >= _MOST_SHAPES:
-            return
-        shape = _first_shape(batch)
-        if shape:
+    def saw_shape(self, shape: tuple[int, ...]) -> None:
+        if len(self.shapes) < _MOST_SHAPES:
             self.shapes.add(shape)
 
-    def saw_loader(self, key: int, told: dict[str, Any]) -> None:
+    def saw_loader(self, key: int, told: dict[str, Any], own: Any) -> None:
+        """`own` counts its batches."""
         if key in self.loaders or len(self.loaders) < _MOST_LOADERS:
-            self.loaders.setdefault(key, {}).update(told)
+            before, _ = self.loaders.get(key, ({}, own))
+            self.loaders[key] = ({**before, **told}, own)
+
+    def _told_loaders(self) -> list[dict[str, Any]]:
+        return [
+            {**told, "is_training": own.is_training, "num_batches_got": own.num_in_all}
+            for told, own in self.loaders.values()
+        ]
 
     def told(self) -> dict[str, Any]:
         """For an event line."""
@@ -123,7 +128,7 @@ class Habits:
         found: dict[str, Any] = {
             "reads": reads,
             "samplers": list(self.samplers.values()),
-            "loaders": list(self.loaders.values()),
+            "loaders": self._told_loaders(),
             "schedulers": list(self.schedulers.values()),
             "saved": self.saved,
             "networks": self.networks,
@@ -131,22 +136,6 @@ class Habits:
             "uses": self.uses,
         }
         return {name: value for name, value in found.items() if value}
-
-
-def _first_shape(batch: Any, depth: int = 0) -> tuple[int, ...] | None:
-    shape = getattr(batch, "shape", None)
-    if shape is not None:
-        return tuple(int(size) for size in shape)
-    if depth > 2:
-        return None
-    if hasattr(batch, "values"):
-        batch = list(batch.values())
-    if isinstance(batch, (list, tuple)):
-        for part in batch[:2]:
-            found = _first_shape(part, depth + 1)
-            if found is not None:
-                return found
-    return None
 
 
 def saved_names(content: Any) -> list[str]:

@@ -98,23 +98,13 @@ class HabitWatch:
         sampler = getattr(loader, "sampler", None)
         known = self.habits.samplers.get(id(sampler))
         seconds = time.perf_counter() - self._pass_began
-        before = self.habits.loaders.get(id(loader), {})
+        before, _ = self.habits.loaders.get(id(loader), ({}, own))
         told = {
             **own.facts,
             "num_passes": own.num_passes,
             "start_seconds": round(before.get("start_seconds", 0.0) + seconds, 6),
             "place": self.habits.loader_places.get(loader, ""),
-            "is_training": own.is_training,
         }
         if known is not None:
             known["num_passes"] = own.num_passes
-        self.habits.saw_loader(id(loader), told)
-
-    @harmless
-    def batch_came(self, key: int, batch: Any, own: Any) -> None:
-        if own.is_training:
-            self.habits.saw_shape(batch)
-        known = self.habits.loaders.get(key)
-        if known is not None:
-            known["num_batches_got"] = known.get("num_batches_got", 0) + 1
-            known["is_training"] = own.is_training
+        self.habits.saw_loader(id(loader), told, own)

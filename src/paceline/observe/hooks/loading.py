@@ -2,6 +2,7 @@
 
 import sys
 import weakref
+from threading import get_ident
 from typing import Any
 
 from ..observer import Loader
@@ -32,15 +33,14 @@ def _iter(state: State, original: Any, known: Any) -> Any:
         finally:
             observer.made_pass(loader)
             observer.pass_made(self, loader)
-            _remember(iterator, loader, self)
+            _remember(iterator, loader)
 
     return iterate
 
 
-def _remember(iterator: Any, loader: Loader, given: Any) -> None:
+def _remember(iterator: Any, loader: Loader) -> None:
     try:
         iterator._paceline_loader = loader
-        iterator._paceline_given = id(given)
     except AttributeError:
         return
 
@@ -83,21 +83,20 @@ def _length(loader: Any) -> int | None:
 
 
 def _next(state: State, original: Any) -> Any:
-    torch = sys.modules["torch"]
+    is_grad_enabled = sys.modules["torch"].is_grad_enabled
 
     def take_next(self: Any) -> Any:
         observer = state[0]
         loader = getattr(self, "_paceline_loader", None)
-        if loader is None or not observer.here():
+        if loader is None or not observer.is_watching or get_ident() != observer.thread:
             return original(self)
-        observer.ask(loader, torch.is_grad_enabled())
+        observer.ask(loader, is_grad_enabled())
         try:
             batch = original(self)
         except StopIteration:
             observer.end_pass(loader)
             raise
         observer.got(loader, batch)
-        observer.batch_came(self._paceline_given, batch, loader)
         return batch
 
     return take_next

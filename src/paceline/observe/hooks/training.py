@@ -1,6 +1,7 @@
 """Backward, the optimizer's step, clipping, loss scaling, train and eval mode."""
 
 import sys
+from threading import get_ident
 from typing import Any
 
 from .. import compiled
@@ -11,8 +12,7 @@ State = Any
 
 
 def watch_tensor(state: State, torch: Any) -> None:
-    """Of `torch` itself, when all of it is there."""
-    wrap(torch.Tensor, "backward", lambda original: _backward(state, original))
+    """Of `torch` itself, when all of it is there. A tensor's own `backward` calls autograd's."""
     wrap(torch.autograd, "backward", lambda original: _backward(state, original))
     _watch_kept_tensors(state, torch.autograd.graph.saved_tensors_hooks)
 
@@ -36,7 +36,7 @@ def _backward(state: State, original: Any) -> Any:
         if compiled.is_compiling():
             return original(tensors, *arguments, **options)
         observer = state[0]
-        if observer.is_in_backward or not observer.here():  # Tensor's calls autograd's
+        if not observer.is_watching or get_ident() != observer.thread or observer.is_in_backward:
             return original(tensors, *arguments, **options)
         observer.begin_backward(tensors)
         try:
@@ -100,6 +100,7 @@ def watch_scaling(state: State, module: Any) -> None:
                 return scaled
             if hasattr(scaled, "backward") and state[0].here():
                 scaled._paceline_unscaled = outputs.detach()
+                state[0].scales_losses = True
             return scaled
 
         return scale

@@ -1,8 +1,49 @@
 """How much a batch of a stranger's DataLoader holds, whatever it is made of."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 _WHOLE_NUMBERS = ("torch.int64", "torch.int32")
+
+
+class Sizes(NamedTuple):
+    samples: int
+    tokens: int
+    shape: tuple[int, ...] | None
+    """Of the first tensor in it."""
+
+
+class BatchSizes:
+    """Of the batches of one loader, which are mostly alike: only another shape is looked into."""
+
+    __slots__ = ("_of_last", "_shape")
+
+    def __init__(self) -> None:
+        self._shape: Any = None
+        self._of_last = Sizes(0, 0, None)
+
+    def of(self, batch: Any) -> Sizes:
+        first = batch[0] if type(batch) in (list, tuple) and batch else batch
+        shape = getattr(first, "shape", None)
+        if shape is None or shape != self._shape:
+            self._shape = shape
+            self._of_last = Sizes(num_samples(batch), num_tokens(batch), first_shape(batch))
+        return self._of_last
+
+
+def first_shape(batch: Any, depth: int = 0) -> tuple[int, ...] | None:
+    shape = getattr(batch, "shape", None)
+    if shape is not None:
+        return tuple(int(size) for size in shape)
+    if depth > 2:
+        return None
+    if hasattr(batch, "values"):
+        batch = list(batch.values())
+    if isinstance(batch, (list, tuple)):
+        for part in batch[:2]:
+            found = first_shape(part, depth + 1)
+            if found is not None:
+                return found
+    return None
 
 
 def num_samples(batch: Any, depth: int = 0) -> int:

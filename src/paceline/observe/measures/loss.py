@@ -6,6 +6,8 @@ without waiting, and read when the copy has arrived.
 
 from typing import Any
 
+_PLAIN = ("Tensor", "Parameter")
+
 
 def read_scalar(value: Any) -> float | None:
     """Of a logged value: a number, or a tensor or array of one element on the CPU."""
@@ -23,13 +25,15 @@ def read_scalar(value: Any) -> float | None:
 
 def is_plain(tensor: Any) -> bool:
     """No DTensor and the like: reading one of those would be a collective."""
-    return type(tensor).__name__ in ("Tensor", "Parameter") and tensor.numel() == 1
+    return type(tensor).__name__ in _PLAIN and tensor.numel() == 1
 
 
 class LateNumbers:
     """Numbers in the order in which they were given; None where one cannot be read."""
 
-    def __init__(self) -> None:
+    def __init__(self, item: Any) -> None:
+        """`item`: torch's own method, so that our reading is not taken for the script's."""
+        self._item = item
         self._numbers: list[float | None] = []
         self._tensors: list[tuple[int, Any]] = []
 
@@ -37,7 +41,7 @@ class LateNumbers:
         if not is_plain(tensor):
             self._numbers.append(None)
         elif tensor.is_cpu:
-            self._numbers.append(tensor.item())
+            self._numbers.append(self._item(tensor))
         else:
             self._tensors.append((len(self._numbers), tensor.detach()))
             self._numbers.append(None)
