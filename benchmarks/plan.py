@@ -27,6 +27,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil
 import yaml
 
 from paceline.lab import cluster, state
@@ -132,14 +133,16 @@ class Lab:
             self._limit(name, _SHARE_OF_CORES * num_cores() / _NUM_HOSTS)
 
     def _limit(self, name: str, num_processors: float) -> None:
-        """Whatever is started in the host is a child of its sshd and belongs to the group."""
+        """Whatever is started in the host is a child of its sshd and belongs to the group; sshd
+        itself is found as a child only, because it writes its title over its environment."""
         group = Path(f"/sys/fs/cgroup/cpu/paceline-{os.getpid()}-{name}")
         group.mkdir()
         self.groups.append(group)
         (group / "cpu.cfs_period_us").write_text(str(_PERIOD_MICROSECONDS))
         (group / "cpu.cfs_quota_us").write_text(str(int(num_processors * _PERIOD_MICROSECONDS)))
         for pid in state.processes(self.lab.directory, name):
-            (group / "tasks").write_text(str(pid))
+            for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+                (group / "tasks").write_text(str(process.pid))
 
     def set_links(self, link: str) -> None:
         for name in self.lab.names:
