@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
+import psutil
 import pytest
 
 from paceline.cli import main
@@ -41,6 +42,16 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     archive = home / "cifar-10-binary.tar.gz"
     drawing.write_archive(archive, num_train=2000, num_test=200)
     return cifar10.prepare(str(archive), home / "pictures", lambda _text: None)
+
+
+def workers_of(launcher: int) -> list[psutil.Process]:
+    """Those that train, oldest first: they are forked in the order of their ranks."""
+    found = []
+    for child in psutil.Process(launcher).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            if "paceline.train.worker" in child.cmdline():
+                found.append(child)
+    return sorted(found, key=lambda child: child.create_time())
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -14,7 +15,7 @@ import pytest
 
 from paceline.record.events import read_events
 from paceline.record.schema import RunDirectory
-from tests.conftest import CommandLine
+from tests.conftest import CommandLine, workers_of
 
 SETTINGS = [
     "steps=24",
@@ -54,9 +55,10 @@ def kill_when(
             return False
         time.sleep(0.001)
     family = psutil.Process(process.pid).children(recursive=True)
-    workers = [child for child in family if "paceline.train.worker" in child.cmdline()]
+    workers = workers_of(process.pid)
     victim = rng.choice([process.pid, *(worker.pid for worker in workers)])
-    os.kill(victim, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # a worker whose work was done in this very moment
+        os.kill(victim, signal.SIGKILL)
     process.communicate(timeout=120)
     _, alive = psutil.wait_procs(family, timeout=30)
     assert not alive, "processes were left behind"
@@ -150,7 +152,7 @@ def test_a_second_interrupt_ends_at_once(paceline: CommandLine) -> None:
     process = paceline.start(*paceline.training("runs/a", "steps=100000"))
     wait_for_step(paceline.cwd / "runs/a", 1, process)
     family = psutil.Process(process.pid).children(recursive=True)
-    workers = [child for child in family if "paceline.train.worker" in child.cmdline()]
+    workers = workers_of(process.pid)
     for worker in workers:
         worker.suspend()  # a worker that cannot react to the first signal
     process.send_signal(signal.SIGINT)
@@ -172,7 +174,7 @@ def test_a_killed_worker_is_named_and_the_others_end(paceline: CommandLine) -> N
     process = paceline.start(*paceline.training("runs/a", "steps=100000"))
     wait_for_step(paceline.cwd / "runs/a", 2, process)
     family = psutil.Process(process.pid).children(recursive=True)
-    workers = [child for child in family if "paceline.train.worker" in child.cmdline()]
+    workers = workers_of(process.pid)
     workers[0].kill()
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1

@@ -11,7 +11,7 @@ import psutil
 from paceline.launch.hang import RankState, find_hang
 from paceline.launch.local import HangWatch
 from paceline.settings import GuardSettings
-from tests.conftest import CommandLine
+from tests.conftest import CommandLine, workers_of
 
 WAITING = RankState(
     "a",
@@ -95,9 +95,7 @@ def last_worker(launcher: int, events: Path) -> psutil.Process:
     """Once it has trained a step."""
     while not events.exists() or '"steps"' not in events.read_text(encoding="utf-8"):
         time.sleep(0.05)
-    family = psutil.Process(launcher).children(recursive=True)
-    workers = [child for child in family if "paceline.train.worker" in child.cmdline()]
-    return max(workers, key=lambda worker: worker.pid)
+    return workers_of(launcher)[-1]
 
 
 def test_steps_that_take_long_are_no_hang_on_this_host(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from paceline.strategies.admission import Identity, refuse_stranger
 from paceline.strategies.servers.server import Server
 from paceline.strategies.servers.shared_clock import SharedClock
 from paceline.strategies.shards import Piece
-from tests.conftest import CommandLine, Result
+from tests.conftest import CommandLine, Result, workers_of
 from tests.own_tasks import write_project
 
 SERVERS = "strategy=parameter-server"
@@ -58,13 +58,6 @@ def wait_until(is_so: Callable[[], bool], process: subprocess.Popen[str]) -> Non
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until, "it takes too long"
         time.sleep(0.02)
-
-
-def worker_processes(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """By rank, as long as none was lost: they are forked in this order."""
-    family = psutil.Process(process.pid).children(recursive=True)
-    found = [child for child in family if "paceline.train.worker" in child.cmdline()]
-    return sorted(found, key=lambda child: child.create_time())
 
 
 def begins(paceline: CommandLine, run: str, rank: int) -> int:
@@ -104,7 +97,7 @@ def test_a_lost_worker_costs_its_share_and_joins_again_and_every_sample_is_train
     roles = "chief=1,worker=2,server=2"
     process = paceline.start(*words(paceline, run, roles, "steps=100000", *settings))
     wait_until(lambda: last_step(paceline, run, 2) >= 10, process)
-    workers = worker_processes(process)
+    workers = workers_of(process.pid)
     workers[2].kill()
     at_loss = last_step(paceline, run)
     wait_until(lambda: begins(paceline, run, 2) == 2, process)
@@ -159,7 +152,7 @@ def test_a_lost_server_ends_the_round_and_what_goes_on_ends_bit_for_bit_the_same
     process = paceline.start(*words(paceline, "runs/killed", roles, *settings))
     wait_until(lambda: last_step(paceline, "runs/killed") >= 6, process)
     family = psutil.Process(process.pid).children(recursive=True)
-    server = worker_processes(process)[3]
+    server = workers_of(process.pid)[3]
     server.kill()
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1
@@ -233,8 +226,8 @@ def test_tf_config_starts_the_right_roles(paceline: CommandLine) -> None:
 def test_a_worker_that_hangs_is_named_killed_and_started_again(paceline: CommandLine) -> None:
     settings = [*QUIET, "steps=100000", "strategy.mode=async", "guard.hang_seconds=4"]
     process = paceline.start(*words(paceline, "runs/a", "chief,worker=2,server", *settings))
-    wait_until(lambda: last_step(paceline, "runs/a", 1) >= 5, process)
-    worker_processes(process)[1].suspend()
+    wait_until(lambda: last_step(paceline, "runs/a", 1) >= 1, process)  # before the next beat
+    workers_of(process.pid)[1].suspend()
     wait_until(lambda: begins(paceline, "runs/a", 1) == 2, process)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
@@ -245,11 +238,11 @@ def test_a_worker_that_hangs_is_named_killed_and_started_again(paceline: Command
 
 def test_between_two_steps_a_worker_that_has_trained_is_not_taken_for_one_that_starts() -> None:
     worker = Tended(StartedWorker("runs/a"), 1, {})
-    between = {"phase": UNEXPLAINED, "step": 0, "collective": None, "quiet_seconds": 9.0}
-    worker.note_beat(between)
-    assert worker.why_stuck(between, silent_seconds=9.0, hang_seconds=4.0) is None
-    worker.note_beat({**between, "step": 7})
-    why = worker.why_stuck({**between, "step": 7}, silent_seconds=9.0, hang_seconds=4.0)
+    starting = {"phase": UNEXPLAINED, "step": 0, "collective": None, "quiet_seconds": 9.0}
+    worker.note_beat({**starting, "has_begun": False})
+    assert worker.why_stuck(starting, silent_seconds=9.0, hang_seconds=4.0) is None
+    worker.note_beat({**starting, "has_begun": True})
+    why = worker.why_stuck(starting, silent_seconds=9.0, hang_seconds=4.0)
     assert why == "gave no sign of life for 9 s"
 
 

@@ -75,7 +75,7 @@ class Tended:
     def note_beat(self, beat: dict[str, Any]) -> None:
         """How long its steps take."""
         now = time.monotonic()
-        self.has_begun |= beat["step"] > 0 or beat["phase"] in (INPUT, COMPUTE)
+        self.has_begun |= beat["has_begun"]
         if beat["step"] != self.step:
             if self.step and self.step_since:
                 seconds = now - self.step_since

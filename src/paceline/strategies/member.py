@@ -106,6 +106,7 @@ class Member:
     def _watch(self, pulse: Pulse | None, attempt: Attempt) -> None:
         if pulse is not None:
             pulse.watch(attempt.recorder.clock, lambda: attempt.state.progress.step, lambda: 0.0)
+            pulse.begin()
 
     def _be_chief(self, place: Place, pulse: Pulse | None) -> str:
         attempt = self._attempt()

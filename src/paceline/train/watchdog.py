@@ -54,7 +54,9 @@ class Pulse:
         self._step: Callable[[], int] = lambda: 0
         self._gradients_ready: Callable[[], float] = lambda: 0.0
         self._began = time.perf_counter()
+        self._has_begun = False
         self._ended: str | None = None
+        self._writing = threading.Lock()
         self._write()  # at once: whoever has not told yet has not met the others either
         threading.Thread(target=self._work, name="pulse", daemon=True).start()
 
@@ -63,6 +65,12 @@ class Pulse:
     ) -> None:
         self._step, self._gradients_ready = step, gradients_ready
         self._clock = clock
+
+    def begin(self) -> None:
+        """Its steps come now. Told at once, because many short ones fit between two beats, and
+        who falls silent in the first of them must not be taken for one that still starts."""
+        self._has_begun = True
+        self._write()
 
     def end(self, reason: str) -> None:
         """The last word, so that an end that was asked for is told from one that was not."""
@@ -83,11 +91,13 @@ class Pulse:
             "phase": phase,
             "quiet_seconds": round(time.perf_counter() - since, 3),
             **self._collective(),
+            "has_begun": self._has_begun,
             "stop_asked": self._stop_asked(),
             "ended": self._ended,
         }
         try:
-            write_whole(self._file, json.dumps(beat), durable=False)
+            with self._writing:
+                write_whole(self._file, json.dumps(beat), durable=False)
         except OSError:  # a full disk must not end a run; silence is told from a stopped process
             return
 
