@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from paceline import recipe as recipes
 from paceline.record.schema import RunDirectory
 from paceline.settings import ReduceSettings
-from paceline.train.reduce import choice
+from paceline.train.reduce import choice, outer_plan, usual_outer_rate
 from paceline.train.reduce.choice import Found, Measured, choose
 from paceline.train.trial import recorded_choice
 from tests.conftest import CommandLine
@@ -24,7 +25,7 @@ def test_the_fastest_is_taken_and_of_equals_what_changes_least() -> None:
     times = {"plain": 2.45, "overlap": 2.10, "bf16": 1.57, "powersgd": 0.90, "diloco": 0.70}
     assert choose(choice.ORDER, Found(times)) == "diloco"
     assert choose(("plain", "overlap"), Found(times)) == "overlap"
-    assert choose(choice.ORDER, Found({**times, "powersgd": 0.71})) == "powersgd"
+    assert choose(choice.ORDER, Found({**times, "powersgd": 0.69})) == "diloco"
     assert choose(("plain", "overlap"), Found({"plain": 2.12, "overlap": 2.10})) == "plain"
     assert choose(choice.ORDER, Found()) == "plain"
 
@@ -123,3 +124,10 @@ def test_a_run_keeps_what_was_chosen_before_its_first_checkpoint(paceline: Comma
     assert result.returncode == 0, result.stderr
     assert '"reduce": "topk"' in events.read_text(encoding="utf-8")
     assert list(run.glob("checkpoints/*/rank-00001.safetensors"))
+
+
+def test_what_smaller_batches_cost_adam_is_made_up_for_in_the_exchange() -> None:
+    assert usual_outer_rate("sgd", 4) == 1.0
+    assert [usual_outer_rate("adamw", num) for num in (1, 2, 8)] == [1.0, 2**0.5, 2**0.5]
+    asked = recipes.load("nmt-tiny", ["reduce=diloco", "reduce.outer_rate=0.7"])
+    assert outer_plan(asked, 2).rate == 0.7

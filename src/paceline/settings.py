@@ -318,8 +318,14 @@ class ReduceSettings(Section):
         fixed=True,
         validate_default=True,
     )
-    outer_rate: float = setting(0.7, "diloco: learning rate of what is exchanged", gt=0)
-    outer_momentum: float = setting(0.9, "diloco: Nesterov's momentum of it", ge=0, lt=1)
+    outer_rate: float | None = setting(
+        None,
+        "diloco: learning rate of what is exchanged; null is 1 with sgd, and with the others, "
+        "whose steps are smaller the noisier gradients are, the root of the number of processes, "
+        "1.41 at most",
+        gt=0,
+    )
+    outer_momentum: float = setting(0.0, "diloco: Nesterov's momentum of it", ge=0, lt=1)
     bucket_mb: float | None = setting(
         None,
         "MiB of gradients that are sent together, as DDP's bucket_cap_mb; null is 25 (DDP's), and "

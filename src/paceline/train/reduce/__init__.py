@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from paceline.errors import UserError
-from paceline.settings import Recipe, ReduceSettings
+from paceline.settings import Recipe
 from paceline.train.reduce.exchange import Exchange, Tensors
 from paceline.train.reduce.gradients import SENDERS, GradientExchange
 from paceline.train.reduce.outer import OuterExchange, OuterPlan
@@ -45,10 +45,11 @@ def build_exchange(recipe: Recipe, network: nn.Module, world: World) -> Exchange
         return PowerSgdExchange(network, world, settings.rank, recipe.seed)
     if settings.kind == "topk":
         return TopKExchange(network, world, settings.share)
-    return OuterExchange(network, world, outer_plan(settings))
+    return OuterExchange(network, world, outer_plan(recipe, world.size))
 
 
-def outer_plan(settings: ReduceSettings) -> OuterPlan:
+def outer_plan(recipe: Recipe, num_procs: int) -> OuterPlan:
+    settings = recipe.reduce
     every = settings.every or 1
     if settings.kind == "local":
         return OuterPlan(every)
@@ -56,7 +57,14 @@ def outer_plan(settings: ReduceSettings) -> OuterPlan:
         every,
         settings.parts,
         settings.delay or 0,
-        settings.outer_rate,
+        settings.outer_rate or usual_outer_rate(recipe.optimizer.kind, num_procs),
         settings.outer_momentum,
         torch.bfloat16,
     )
+
+
+def usual_outer_rate(optimizer: str, num_procs: int) -> float:
+    """Adam and its like divide a gradient by its own size, which is mostly noise: from a batch that
+    is N times as small a step has a root of N less of the signal, in each process and so in their
+    mean. To make up for it beyond a root of two overshoots (docs/reduce.md has the curves)."""
+    return 1.0 if optimizer == "sgd" else min(num_procs, 2) ** 0.5
