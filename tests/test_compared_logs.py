@@ -49,7 +49,7 @@ def test_a_second_machine_is_not_credited_with_what_more_loader_workers_did(tmp_
     compared = compare([facts_of(one), facts_of(two)])
     rows = rows_of(compared)
     assert rows["wall time"] == ["4 h 42 min", "1 h 17 min"]
-    assert rows["step"] == ["6.78 s", "3.69 s"]
+    assert rows["mean step"] == ["6.78 s", "3.69 s"]
     assert rows["waiting for input"] == ["91 %", "81 %"]
     assert rows["loader workers"] == ["1", "2"]
     assert rows["processes"] == ["1", "2"]

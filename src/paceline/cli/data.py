@@ -36,33 +36,36 @@ def add_recipes(verbs: Verbs) -> None:
 
 
 def prepare_data(arguments: argparse.Namespace) -> int:
-    from paceline.data.places import name_of_data
-
     directory = find_task(arguments.task).prepare_data(arguments, say)
-    say(_how_to_use(arguments.task, name_of_data(directory)))
+    say(_how_to_use(arguments.task, directory))
     print(directory)
     return 0
 
 
-def _how_to_use(task: str, name: str) -> str:
+def _how_to_use(task: str, directory: Path) -> str:
     """The command that trains on it, and which recipes ask for it by themselves."""
     from paceline import recipe
+    from paceline.data.places import name_of_data
 
-    of_task = [
-        (stem, loaded)
-        for stem in recipe.shipped()
-        if (loaded := recipe.load(stem)).workload == task
-    ]
-    asking = [stem for stem, loaded in of_task if loaded.data == name]
-    others = [f"{stem} data={name}" for stem, loaded in of_task if loaded.data != name]
+    name = name_of_data(directory)
+    asking, others = [], []
+    for stem in recipe.shipped():
+        loaded = recipe.load(stem)
+        if loaded.workload != task:
+            continue
+        more = find_task(task).settings_for(loaded, directory)
+        if loaded.data == name:
+            asking.append(" ".join([stem, *more]))
+        else:
+            others.append(" ".join([stem, f"data={name}", *more]))
     lines = [f"use it: paceline train {each}" for each in (asking or others)[:1]]
     if len(asking) > 1:
         lines[0] += f"   (as well: {', '.join(asking[1:])})"
-    more = others if asking else others[1:]
-    if more:
-        rest = ", ".join(each.split()[0] for each in more[1:])
-        lines.append(f"use it with another recipe: paceline train {more[0]}")
-        lines[-1] += f"   (or {rest})" if rest else ""
+    rest = others if asking else others[1:]
+    if rest:
+        lines.append(f"use it with another recipe: paceline train {rest[0]}")
+        stems = ", ".join(each.split()[0] for each in rest[1:])
+        lines[-1] += f"   (or {stems})" if stems else ""
     return "\n".join(lines)
 
 

@@ -226,7 +226,7 @@ def _table(
         ["hosts", *(str(s.num_hosts) if s.are_hosts_known else "-" for s in speeds)],
         ["global batch", *("-" if batch is None else shown(batch) for batch in batches)],
         [f"{unit}/{word[0]}", *rates],
-        ["step", *(_if_known(speed.step_seconds, format_seconds) for speed in speeds)],
+        ["mean step", *(_if_known(speed.step_seconds, format_seconds) for speed in speeds)],
         *([] if unit == plural(EPOCH) else _phase_rows(speeds)),
         *_input_rows(runs),
     ]

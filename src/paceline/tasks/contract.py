@@ -87,6 +87,10 @@ class TaskKind(ABC):
     def prepare_data(self, arguments: Namespace, say: Callable[[str], None]) -> Path:
         """Do what `paceline data NAME` asks; the directory that it is in then."""
 
+    def settings_for(self, _recipe: Any, _data: Path) -> list[str]:
+        """What must be set beside `data` for this recipe to train on it."""
+        return []
+
     def add_verbs(self, _verbs: "Verbs") -> None:
         """Verbs of the command line that use a model of this task."""
         return

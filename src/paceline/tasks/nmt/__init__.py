@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from paceline.arguments import Verbs, count
 from paceline.tasks.contract import MadeUp, TaskKind
@@ -90,6 +90,12 @@ class NmtKind(TaskKind):
         )
         directory = arguments.to or prepare.default_directory(arguments.source)
         return prepare.prepare(arguments.source, directory, options, say)
+
+    def settings_for(self, recipe: Any, data: Path) -> list[str]:
+        from paceline.tasks.nmt.vocabulary import Vocabulary
+
+        size = Vocabulary.load(data).size
+        return [f"model.vocab_size={size}"] if size != recipe.model.vocab_size else []
 
     def add_verbs(self, verbs: Verbs) -> None:
         from paceline.tasks.nmt.verbs import add_export, add_translate
