@@ -42,7 +42,7 @@ def main() -> None:
     dist.all_reduce(values)
     clock = PhaseClock()
     pulse = Pulse(folder, rank, lambda: False)
-    pulse.watch(clock, lambda: 7, lambda: 0.0)
+    pulse.watch(clock, lambda: 7)
     over = folder / "over"
     if rank == 0:
         queued = dist.all_reduce(values, async_op=True)

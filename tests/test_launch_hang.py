@@ -7,10 +7,12 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from paceline.launch.hang import RankState, find_hang
 from paceline.launch.local import HangWatch
 from paceline.settings import GuardSettings
+from paceline.train.watchdog import Flow
 from tests.conftest import CommandLine, workers_of
 
 WAITING = RankState(
@@ -123,3 +125,18 @@ def test_steps_that_take_long_are_no_hang_on_this_host(tmp_path: Path) -> None:
     (text,) = said
     assert text.startswith("hang: rank 1, step 2, compute: no progress for")
     assert "rank 0, step 2, compute, waiting in nccl:all_reduce" in text
+
+
+def test_while_bytes_of_a_step_flow_nobody_hangs() -> None:
+    """A wait of 100 s at 12.5 MB/s for 1 GB; then other programs send, which is no progress."""
+    sent = 0
+    flow = Flow(most_bytes=1e9, count=lambda: sent)
+    seen = []
+    for beat in range(200):
+        seen.append(flow.last_seen(wait_since=1.0, now=1.0 + beat / 2))
+        sent += 6_250_000
+    assert seen[0] == 1.0 and seen[-40:] == [seen[-40]] * 40
+    assert seen[-40] == pytest.approx(81.0, abs=0.5), "1 GB was through"
+    assert flow.last_seen(wait_since=101.0, now=102.0) == 101.0, "another wait"
+    sent += 1_000
+    assert flow.last_seen(wait_since=101.0, now=102.5) == 101.0, "a few words"

@@ -59,3 +59,12 @@ def test_hosts_that_are_slower_than_one_are_said_to_be(lab: PracticeLab, start: 
     run = start(2, "steps=12", practice="")
     assert run.finish() == 0, run.said
     assert "warning: 2 hosts are slower than one" in run.said
+
+
+def test_a_step_that_the_network_takes_long_for_is_no_hang(lab: PracticeLab, start: Start) -> None:
+    """1.1 MB of gradients need 4.3 s."""
+    for host in lab.hosts[:2]:
+        lab.set_link(host.name, "2Mbit")
+    run = start(2, "steps=4", "model.depth=20", "guard.hang_seconds=3", practice="")
+    assert run.finish() == 0, run.said
+    assert "hang: " not in run.said

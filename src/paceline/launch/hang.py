@@ -42,7 +42,7 @@ class RankState:
     phase: str
     collective: str | None
     quiet_seconds: float
-    """Since its main thread last entered or left a phase."""
+    """Since its main thread last entered or left a phase, or bytes of the collective flowed."""
     silent_seconds: float
     """Since it last told anything."""
     stop_asked: bool = False

@@ -86,6 +86,12 @@ def interface_used(num_hosts: int, environment: Mapping[str, str] = os.environ) 
     return interface_towards(environment.get("MASTER_ADDR", "")) or LOOPBACK
 
 
+def bytes_on_links() -> int:
+    """What this host has sent to others and received from them since it was started."""
+    counters = psutil.net_io_counters(pernic=True)
+    return sum(c.bytes_sent + c.bytes_recv for name, c in counters.items() if leads_out(name))
+
+
 def link_bits_per_second(
     interface: str, environment: Mapping[str, str] = os.environ
 ) -> float | None:

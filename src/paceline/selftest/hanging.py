@@ -30,7 +30,7 @@ def main() -> None:
     UnreadNumbers([world.add_up(values).sum()]).read()
     clock = PhaseClock()
     pulse = Pulse(folder, world.rank, lambda: False)
-    pulse.watch(clock, lambda: 7, lambda: 0.0)
+    pulse.watch(clock, lambda: 7)
     with clock.more_of(COMPUTE):
         if world.is_first:
             dist.all_reduce(values)  # Gloo waits here, NCCL only queues

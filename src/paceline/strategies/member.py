@@ -105,7 +105,8 @@ class Member:
 
     def _watch(self, pulse: Pulse | None, attempt: Attempt) -> None:
         if pulse is not None:
-            pulse.watch(attempt.recorder.clock, lambda: attempt.state.progress.step, lambda: 0.0)
+            clock, most_bytes = attempt.recorder.clock, attempt.most_bytes_of_step()
+            pulse.watch(clock, lambda: attempt.state.progress.step, most_bytes=most_bytes)
             pulse.begin()
 
     def _be_chief(self, place: Place, pulse: Pulse | None) -> str:
@@ -152,7 +153,7 @@ class Member:
         server = self.server
         assert server is not None  # noqa: S101  (there is no other role)
         if pulse is not None:
-            pulse.watch(server.server.clock, lambda: max(server.server.version, 0), lambda: 0.0)
+            pulse.watch(server.server.clock, lambda: max(server.server.version, 0))
         server.wait_for_weights()
         server.begin(self.run, self.world.attempt, self.launched_at, place.facts())
         seconds = self.recipe.log.probe_seconds

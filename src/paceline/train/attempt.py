@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from paceline.config import dump
 from paceline.errors import UserError
@@ -218,18 +219,28 @@ class Attempt:
 
     def describe_state(self) -> dict[str, Any]:
         """Facts that a report wants and only training knows."""
-        parameters = [p for p in self.state.network.parameters() if p.requires_grad]
         return {
             "world_size": self.num_trainers,
             "device": str(self.world.device),
             "unit": self.task.unit,
             "best_by": self.task.best_by,
-            "num_parameters": sum(p.numel() for p in parameters),
-            "gradient_bytes": sum(p.numel() * p.element_size() for p in parameters),
+            "num_parameters": sum(p.numel() for p in self._trained()),
+            "gradient_bytes": self._gradient_bytes(),
             "steps_wanted": self.recipe.steps,
             "micro_batches_per_step": self.task.micro_batches_per_step(self.num_sharing),
             **self._describe_exchange(),
         }
+
+    def _trained(self) -> list[nn.Parameter]:
+        return [p for p in self.state.network.parameters() if p.requires_grad]
+
+    def _gradient_bytes(self) -> int:
+        return sum(p.numel() * p.element_size() for p in self._trained())
+
+    def most_bytes_of_step(self) -> float:
+        """That a host may send and receive: a ring takes less than four times the gradients,
+        servers as many times more as there are processes."""
+        return 4.0 * self.num_trainers * self._gradient_bytes()
 
     def _describe_exchange(self) -> dict[str, Any]:
         settings = self.recipe.reduce

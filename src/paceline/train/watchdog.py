@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 from paceline.files import write_whole
+from paceline.machine.interfaces import bytes_on_links
 from paceline.record.phases import PhaseClock
 from paceline.record.schema import START_UP
 from paceline.train.measure.collectives import pending_collective
@@ -42,6 +43,36 @@ _WAITS_OF_ROLES = {
 """Where a process with a role waits for others, and what for."""
 _BACKWARD = os.path.join("autograd", "graph.py")  # noqa: PTH118  (a part of a name, not a path)
 
+_FLOWING = 256_000.0
+"""Bytes a second between hosts: slower than any network that one trains over, and far more than
+words and signs of life."""
+
+
+class Flow:
+    """Whether bytes still flow while processes wait for each other: on a slow network a step takes
+    minutes, and nobody hangs. They count as a step's own up to `most_bytes` in one wait, so that
+    the traffic of other programs hides no hang for long."""
+
+    def __init__(self, most_bytes: float = 0.0, count: Callable[[], int] = bytes_on_links) -> None:
+        self._most_bytes, self._count = most_bytes, count
+        self._wait_since = 0.0
+        self._first = self._last = 0
+        self._looked_at = self._flowed_at = 0.0
+
+    def last_seen(self, wait_since: float, now: float) -> float:
+        """When bytes were last seen to flow in the wait that began then, or when it began."""
+        counted = self._count()
+        if wait_since != self._wait_since:
+            self._wait_since = self._flowed_at = wait_since
+            self._first = counted
+        elif (
+            counted - self._last >= _FLOWING * (now - self._looked_at)
+            and counted - self._first <= self._most_bytes
+        ):
+            self._flowed_at = now
+        self._last, self._looked_at = counted, now
+        return self._flowed_at
+
 
 class Pulse:
     """Written from the process's start on; `watch` tells it more once the loop exists."""
@@ -53,6 +84,7 @@ class Pulse:
         self._clock: PhaseClock | None = None
         self._step: Callable[[], int] = lambda: 0
         self._gradients_ready: Callable[[], float] = lambda: 0.0
+        self._flow = Flow()
         self._began = time.perf_counter()
         self._has_begun = False
         self._ended: str | None = None
@@ -61,9 +93,15 @@ class Pulse:
         threading.Thread(target=self._work, name="pulse", daemon=True).start()
 
     def watch(
-        self, clock: PhaseClock, step: Callable[[], int], gradients_ready: Callable[[], float]
+        self,
+        clock: PhaseClock,
+        step: Callable[[], int],
+        gradients_ready: Callable[[], float] = lambda: 0.0,
+        most_bytes: float = 0.0,
     ) -> None:
+        """`most_bytes`: that a host may send and receive in a step."""
         self._step, self._gradients_ready = step, gradients_ready
+        self._flow = Flow(most_bytes)
         self._clock = clock
 
     def begin(self) -> None:
@@ -84,13 +122,16 @@ class Pulse:
 
     def _write(self) -> None:
         phase, since = self._clock.now if self._clock else (START_UP, self._began)
+        collective, now = self._collective(), time.perf_counter()
+        if collective["collective"] is not None:
+            since = self._flow.last_seen(since, now)
         beat = {
             "rank": self._rank,
             "pid": os.getpid(),
             "step": self._step(),
             "phase": phase,
-            "quiet_seconds": round(time.perf_counter() - since, 3),
-            **self._collective(),
+            "quiet_seconds": round(now - since, 3),
+            **collective,
             "has_begun": self._has_begun,
             "stop_asked": self._stop_asked(),
             "ended": self._ended,

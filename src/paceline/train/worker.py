@@ -96,6 +96,7 @@ def run_worker(run_path: Path) -> NoReturn:
             attempt.recorder.clock,
             lambda: attempt.state.progress.step,
             lambda: attempt.stepper.watch.last_bucket_ready,
+            attempt.most_bytes_of_step(),
         )
     with naming_lack_of_memory(world, recipe.batch.micro, attempt.recorder.clock):
         reason = attempt.live(order, stop_asked)
