@@ -71,6 +71,22 @@ def test_no_more_batches_are_begun_than_allowed() -> None:
     ahead.close()
 
 
+def test_batches_that_one_thread_fills_keep_all_threads_busy_where_memory_allows() -> None:
+    """Eight meet inside of eight different batches, though two steps are only four of them."""
+    all_at_once = threading.Barrier(8)
+
+    class Whole(Squares):
+        num_samples = 1
+
+        def fill(self, place: int) -> None:
+            all_at_once.wait(timeout=20)
+
+    ahead = ReadAhead(Whole, iter(range(8)), num_workers=8, num_ahead=4, most_ahead=100)
+    assert [index for index, _ in take_all(ahead, 8)] == list(range(8))
+    ahead = ReadAhead(Squares, iter(range(9)), num_workers=8, num_ahead=2, most_ahead=2)
+    assert len(take_all(ahead, 9)) == 9
+
+
 def test_a_batch_that_cannot_be_read_raises_where_it_is_taken() -> None:
     ahead = ReadAhead(Squares, iter([12, 13, 14]), num_workers=2, num_ahead=3)
     assert ahead.take()[0] == 12

@@ -66,8 +66,8 @@ class Busy:
 
 @dataclass
 class ReadAhead:
-    """Batches by index, in the order of `indices`, which may know of more later on; at most
-    `num_ahead` are in memory at once."""
+    """Batches by index, in the order of `indices`, which may know of more later on; `num_ahead` are
+    in memory at once, or more where these have too few places for all threads."""
 
     begin: Callable[[int], Filling]
     indices: Iterator[int]
@@ -75,6 +75,10 @@ class ReadAhead:
     num_ahead: int
     prepare: Callable[[Any], Any] = as_it_is
     """What the thread that fills a batch's last place does with it."""
+    most_ahead: int = 0
+    """That memory allows; never less than `num_ahead`."""
+    _num_places: int = 1
+    """Of a batch."""
     _entries: deque[_Entry] = field(default_factory=deque)
     _tasks: deque[tuple[_Entry, int]] = field(default_factory=deque)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -132,11 +136,12 @@ class ReadAhead:
         self._tasks.clear()
 
     def _begin_more(self) -> None:
-        while len(self._entries) < self.num_ahead:
+        while len(self._entries) < self._num_wanted():
             index = next(self.indices, None)
             if index is None:
                 return
             batch = self.begin(index)
+            self._num_places = max(batch.num_samples, 1)
             entry = _Entry(index, batch, batch.num_samples)
             if not batch.num_samples:
                 entry.made, entry.is_ready = self.prepare(batch.filled()), True
@@ -144,6 +149,11 @@ class ReadAhead:
                 self._entries.append(entry)
                 self._tasks.extend((entry, place) for place in range(batch.num_samples))
                 self._changed.notify_all()
+
+    def _num_wanted(self) -> int:
+        """So that every thread finds a place to fill while half of the batches wait to be taken."""
+        to_fill = -(-self.num_workers // self._num_places)
+        return max(self.num_ahead, min(self.num_ahead // 2 + to_fill, self.most_ahead))
 
     def _work(self, number: int) -> None:
         while (task := self._next_task(number)) is not None:

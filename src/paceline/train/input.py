@@ -52,17 +52,22 @@ class Limits:
 
     num_workers: int
     num_ahead: int
+    most_ahead: int
+    """Where a batch is filled by one thread, and more threads than that are wanted."""
     why: str
 
 
 def limits_for(batch_bytes: int, num_mine: int, num_cores: int, memory_bytes: int) -> Limits:
-    """At most two steps ahead, and a quarter of the free memory; a thread per core."""
+    """Two steps ahead, and a quarter of the free memory at most; a thread per core."""
     room = int(memory_bytes * _SHARE_OF_MEMORY)
-    num_ahead = max(1, min(2 * num_mine, room // max(batch_bytes, 1)))
+    most_ahead = max(1, room // max(batch_bytes, 1))
+    num_ahead = min(2 * num_mine, most_ahead)
     by_memory = max(1, (room - num_ahead * batch_bytes) // _WORKER_BYTES)
     if by_memory < num_cores:
-        return Limits(by_memory, num_ahead, f"{format_bytes(memory_bytes)} of free memory")
-    return Limits(num_cores, num_ahead, f"{count_of(num_cores, 'core')} per process")
+        return Limits(
+            by_memory, num_ahead, most_ahead, f"{format_bytes(memory_bytes)} of free memory"
+        )
+    return Limits(num_cores, num_ahead, most_ahead, f"{count_of(num_cores, 'core')} per process")
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,7 @@ class Input:
         self._source = task if isinstance(task, ReadsAhead) and reads_ahead else None
         self._asked = self._source.asked_workers if self._source else 0
         self._ahead: ReadAhead | None = None
-        self._limits = Limits(0, 0, "")
+        self._limits = Limits(0, 0, 0, "")
         self._num_mine = 0
         self._copies: BatchCopies | None = None
         self.num_workers = 0
@@ -157,6 +162,7 @@ class Input:
             self.num_workers,
             self._limits.num_ahead,
             prepare,
+            self._limits.most_ahead,
         )
         self._start_window()
 
