@@ -278,7 +278,7 @@ class ReduceSettings(Section):
         "same, in the order of need, beside the update and the next forward pass; fp16, bf16: "
         "in 16 bits on the wire, so with fewer digits; powersgd: matrices as two thin ones; topk: "
         "the largest only (both remember what they did not send); local: each process makes its "
-        "steps alone, and weights are averaged now and then; diloco: like local, with momentum in "
+        "steps alone, and weights are averaged now and then; diloco: like local, with a rate for "
         "what is averaged, and in parts that are sent while training goes on; auto: times plain "
         "and overlap before the first step and keeps the faster",
         fixed=True,
