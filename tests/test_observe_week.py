@@ -54,7 +54,7 @@ def test_a_run_of_a_week_stays_small_and_is_read_whole(tmp_path: Path, clock: Cl
     for number in range(num_steps):
         observer.begin_backward(loss)
         clock.passed += 0.75 * STEP_SECONDS
-        observer.end_backward()
+        observer.times.end_backward()
         observer.begin_step(optimizer)
         clock.passed += 0.25 * STEP_SECONDS
         observer.end_step(optimizer)

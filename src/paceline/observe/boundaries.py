@@ -67,9 +67,8 @@ class Boundaries:
         self.place = _OUTSIDE
         self.seconds = dict.fromkeys(PHASES, 0.0)
         self.is_evaluating = False
+        self.is_in_backward = False
         self.num_backwards = 0
-        self.backward_seconds = 0.0
-        """Since the last `take`: what exposed communication can have been at most."""
         self.aside_seconds = 0.0
         """Evaluations and saves since the last step, which are no part of a step."""
         self.loop_started: float | None = None
@@ -142,7 +141,22 @@ class Boundaries:
     # ---- backward and steps
 
     def begin_backward(self) -> None:
-        now = perf_counter()
+        """What came before, back to the last boundary, is compute as well: no clock is needed."""
+        if self.num_backwards and not self.is_evaluating:
+            seconds = self.seconds
+            seconds[INPUT] += self._wait
+            self._wait = 0.0
+            if self._work:
+                seconds[COMPUTE] += self._work
+                self._work = 0.0
+            self.num_backwards += 1
+            self.place = _IN_BACKWARD
+            self.is_in_backward = True
+        else:
+            self._begin_unusual_backward(perf_counter())
+
+    def _begin_unusual_backward(self, now: float) -> None:
+        """The first of all, or while the loop was taken to evaluate."""
         if self.loop_started is None:
             self._begin_loop(self.since if self._sign is None else self._sign)
         if self.is_evaluating:
@@ -157,32 +171,33 @@ class Boundaries:
         self.is_evaluating = False
         self.num_backwards += 1
         self.place = _IN_BACKWARD
+        self.is_in_backward = True
 
     def end_backward(self) -> None:
         now = perf_counter()
-        passed = now - self.since
-        self.seconds[COMPUTE] += passed
-        self.backward_seconds += passed
+        self.seconds[COMPUTE] += now - self.since
         self.since = now
+        self.is_in_backward = False
         self.place = _IN_STEP if self._step_depth else _AFTER_BACKWARD
 
     def begin_step(self) -> None:
-        self._step_depth += 1
-        if self._step_depth > 1:
+        """What came before, back to backward or another optimizer's step, is the optimizer's as
+        well, such as clipping and unscaling: no clock is needed."""
+        if self._step_depth:
+            self._step_depth += 1
             return
-        now = perf_counter()
-        if self.place in (_AFTER_BACKWARD, _AFTER_STEP) and not self.is_evaluating:
-            self.seconds[OPTIMIZER] += now - self.since  # clipping, unscaling, another optimizer
-            self.since = now
-        else:
-            self._book(now)
+        self._step_depth = 1
+        place = self.place
+        if self.is_evaluating or (place is not _AFTER_BACKWARD and place is not _AFTER_STEP):
+            self._book(perf_counter())
         self.place = _IN_STEP
 
     def end_step(self) -> bool:
         """Whether the outermost optimizer is done, where one calls another."""
-        self._step_depth = max(self._step_depth - 1, 0)
-        if self._step_depth:
+        if self._step_depth > 1:
+            self._step_depth -= 1
             return False
+        self._step_depth = 0
         now = perf_counter()
         if self.place is _IN_STEP and not self.is_evaluating:
             self.seconds[OPTIMIZER] += now - self.since
@@ -257,7 +272,6 @@ class Boundaries:
         """Seconds by phase since the last time, and since then they add up to what passed."""
         taken = {name: seconds for name, seconds in self.seconds.items() if seconds}
         self.seconds = dict.fromkeys(PHASES, 0.0)
-        self.backward_seconds = 0.0
         return taken
 
     def finish(self) -> dict[str, float]:

@@ -11,20 +11,15 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-
-def _never() -> bool:
-    return False
-
-
-is_compiling: Any = _never
+is_compiling: Any = bool
 """Of a script that compiles, `torch.compiler.is_compiling`: the compiler knows that very function.
-Others do not pay for it, because hooks ask in every step."""
+Others hardly pay for it, because hooks ask in every step: `bool()` is False."""
 
 
 def leave_observer_alone() -> None:
     """Called when the script begins to compile; torch's compiler takes seconds to import."""
     global is_compiling  # noqa: PLW0603
-    if is_compiling is not _never:
+    if is_compiling is not bool:
         return
     is_compiling = sys.modules["torch"].compiler.is_compiling
     skip_code = importlib.import_module("torch._dynamo.eval_frame").skip_code

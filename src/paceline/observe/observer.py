@@ -1,7 +1,9 @@
 """What one process has seen so far, told to by the hooks; the recorder writes it down.
 
-Methods that hooks call in each step cost a microsecond or two, most of it for calling further ones;
-an error in one of them ends the observing, never the script.
+Between two calls of a hook torch's work pushes this code out of the processor's caches: a step pays
+for each line it reaches and each function it enters several times what they take in a loop of their
+own. What a usual step does is therefore kept short and flat, and all else is in functions of its
+own. An error ends the observing, never the script.
 """
 
 import functools
@@ -48,8 +50,8 @@ class Loader:
         "is_training",
         "iteration",
         "num_batches",
+        "num_before",
         "num_got",
-        "num_in_all",
         "num_passes",
         "sizes",
     )
@@ -62,8 +64,16 @@ class Loader:
         self.num_passes = 0
         self.num_got = 0
         """Batches of the pass that is under way."""
-        self.num_in_all = 0
+        self.num_before = 0
         self.sizes = BatchSizes()
+
+    @property
+    def num_in_all(self) -> int:
+        return self.num_before + self.num_got
+
+    def start_over(self) -> None:
+        self.num_before += self.num_got
+        self.num_got = 0
 
     @property
     def share_of_pass(self) -> float:
@@ -80,7 +90,7 @@ class Observer(HabitWatch):
         self.thread = threading.get_ident()
         self.times = Boundaries()
         self.recorder: Recorder | None = None
-        self.seen = {"batches": 0, "backwards": 0, "optimizer_steps": 0, "saves": 0}
+        self._num_batches = self._num_steps = self._num_saves = 0
         self.optimizers: dict[int, str] = {}
         self._stepping: list[Any] = []
         """The same, weakly."""
@@ -89,13 +99,15 @@ class Observer(HabitWatch):
         self.training_loader: Loader | None = None
         self._epochs_done = 0.0
         """Before the pass that is under way; scripts may make a new loader for each."""
-        self._asked: Loader | None = None
         self._fresh: set[Loader] = set()
-        """Loaders that gave a batch since the last backward."""
-        self._fresh_samples = self._fresh_tokens = 0
+        """Other loaders than that one that gave a batch since the last backward."""
+        self._is_fresh = False
+        """Whether that one did."""
+        self._num_samples = self._num_tokens = 0
+        """In batches that a backward has followed."""
+        self._samples_got = self._tokens_got = 0
         self._last_shape: tuple[int, ...] | None = None
         """Of a training batch."""
-        self.is_in_backward = False
         self.keeps_tensors_itself = False
         """The script has hooks on tensors that autograd keeps; to look at one would call them."""
         self.scales_losses = False
@@ -108,6 +120,8 @@ class Observer(HabitWatch):
         self._expected: set[int] = set()
         self._num_repeats = 0
         self._primary: int | None = None
+        self._lone: int | None = None
+        """The optimizer that makes up each step by itself, as most do."""
         self._unseen = UnseenSteps()
         self._backwards_before = 0
         """When the last step was done."""
@@ -116,6 +130,15 @@ class Observer(HabitWatch):
     def here(self) -> bool:
         """Whether this call is in the thread that trains, and anybody still looks."""
         return self.is_watching and get_ident() == self.thread
+
+    @property
+    def seen(self) -> dict[str, int]:
+        return {
+            "batches": self._num_batches,
+            "backwards": self.times.num_backwards,
+            "optimizer_steps": self._num_steps,
+            "saves": self._num_saves,
+        }
 
     def give_up(self, error: Exception) -> None:
         self.is_watching = False
@@ -140,47 +163,60 @@ class Observer(HabitWatch):
         if loader is self.training_loader:  # the pass before was left before its end
             self._epochs_done += loader.share_of_pass
         loader.num_passes += 1
-        loader.num_got = 0
+        loader.start_over()
         loader.iteration = self.times.begin_iteration()
-
-    def ask(self, loader: Loader, grad_enabled: bool) -> None:
-        try:
-            if self.may_step_unseen:
-                self._catch_up()
-            self.times.ask(loader.is_training, grad_enabled)
-        except Exception as error:
-            self.give_up(error)
 
     def got(self, loader: Loader, batch: Any) -> None:
         try:
-            self.times.got()
+            times = self.times
+            times.got()
             loader.num_got += 1
-            loader.num_in_all += 1
-            self.seen["batches"] += 1
-            if not self.times.is_evaluating:
+            self._num_batches += 1
+            if times.is_evaluating:
+                return
+            if loader is self.training_loader:
+                self._is_fresh = True
+            else:
                 self._fresh.add(loader)
-                samples, tokens, shape = loader.sizes.of(batch)
-                self._fresh_samples += samples
-                self._fresh_tokens += tokens
-                if shape is not self._last_shape and loader.is_training and shape is not None:
-                    self._last_shape = shape
-                    self.habits.saw_shape(shape)
+            samples, tokens, shape = loader.sizes.of(batch)
+            self._samples_got += samples
+            self._tokens_got += tokens
+            if shape is not self._last_shape:
+                self._saw_shape(loader, shape)
         except Exception as error:
             self.give_up(error)
+
+    def _saw_shape(self, loader: Loader, shape: tuple[int, ...] | None) -> None:
+        if loader.is_training and shape is not None:
+            self._last_shape = shape
+            self.habits.saw_shape(shape)
 
     @unfailing
     def end_pass(self, loader: Loader) -> None:
         if self.may_step_unseen:
-            self._catch_up()
+            self.catch_up()
         if loader.iteration is not None:
             had = loader.iteration.num_backwards
             self.times.end_iteration(loader.iteration)
             if had == self.times.num_backwards:  # an evaluation, as it turned out
-                self._fresh.discard(loader)
-                self._fresh_samples = self._fresh_tokens = 0
+                self._forget_fresh(loader)
             elif loader is self.training_loader:
                 self._epochs_done += 1.0
-                loader.num_got = 0
+                loader.start_over()
+
+    def _forget_fresh(self, loader: Loader) -> None:
+        self._fresh.discard(loader)
+        if loader is self.training_loader:
+            self._is_fresh = False
+        self._samples_got, self._tokens_got = self._num_samples, self._num_tokens
+
+    def take_samples(self) -> tuple[int, int]:
+        """And tokens, of batches that a backward has followed since the last time."""
+        samples, tokens = self._num_samples, self._num_tokens
+        self._samples_got -= samples
+        self._tokens_got -= tokens
+        self._num_samples = self._num_tokens = 0
+        return samples, tokens
 
     @property
     def epochs(self) -> float | None:
@@ -192,31 +228,30 @@ class Observer(HabitWatch):
     def begin_backward(self, tensors: Any) -> None:
         try:
             if self.may_step_unseen:
-                self._catch_up()
-            self.is_in_backward = True
+                self.catch_up()
             self.times.begin_backward()
             self.counts_reads = True
-            self.seen["backwards"] += 1
-            recorder = self.recorder
-            if recorder is None:
-                recorder = self.recorder = Recorder(self)
+            recorder = self.recorder or self._begin_recording()
             if self._fresh:
-                for loader in self._fresh:
-                    loader.is_training = True
-                    self.training_loader = loader
-                self._fresh.clear()
-                recorder.units.add_batch(self._fresh_samples, self._fresh_tokens)
-                self._fresh_samples = self._fresh_tokens = 0
+                self._know_training_loaders()
+            self._is_fresh = False
+            self._num_samples = self._samples_got
+            self._num_tokens = self._tokens_got
             recorder.add_loss(tensors)
         except Exception as error:
             self.give_up(error)
 
-    def end_backward(self) -> None:
-        try:
-            self.is_in_backward = False
-            self.times.end_backward()
-        except Exception as error:
-            self.give_up(error)
+    def _begin_recording(self) -> Recorder:
+        self.recorder = Recorder(self)
+        return self.recorder
+
+    def _know_training_loaders(self) -> None:
+        if self._is_fresh and self.training_loader is not None:
+            self._fresh.add(self.training_loader)
+        for loader in self._fresh:
+            loader.is_training = True
+            self.training_loader = loader
+        self._fresh.clear()
 
     # ---- steps
 
@@ -224,23 +259,22 @@ class Observer(HabitWatch):
     def made_optimizer(self, optimizer: Any) -> None:
         self.times.sign()
         self._expected.add(id(optimizer))
+        self._lone = None
         self._unseen.follow(optimizer)
 
     def begin_step(self, optimizer: Any) -> None:
         try:
-            thread = get_ident()
-            if thread != self.thread:
-                self.thread = thread  # whoever steps is who trains
-            if id(optimizer) in self._stepped and not self.times.is_stepping:
+            self.thread = get_ident()  # whoever steps is who trains
+            if self._stepped and id(optimizer) in self._stepped and not self.times.is_stepping:
                 self._repeat()
             self.times.begin_step()
         except Exception as error:
             self.give_up(error)
 
-    def _catch_up(self) -> None:
+    def catch_up(self) -> None:
         """With the steps of a compiled optimizer, which are known only afterwards."""
         stepped = self._unseen.stepped()
-        if self.seen["backwards"] == self._backwards_before:
+        if self.times.num_backwards == self._backwards_before:
             return
         for optimizer in stepped:
             self.begin_step(optimizer)
@@ -260,26 +294,39 @@ class Observer(HabitWatch):
 
     def end_step(self, optimizer: Any) -> None:
         try:
-            if not self.times.end_step() or self.recorder is None:
+            recorder = self.recorder
+            if not self.times.end_step() or recorder is None:
                 return
-            self.seen["optimizer_steps"] += 1
-            if self.may_step_unseen:
-                self._unseen.note(optimizer)
+            self._num_steps += 1
             key = id(optimizer)
-            if key not in self.optimizers:
-                self.optimizers[key] = type(optimizer).__name__
-                self._stepping.append(weakref.ref(optimizer))
-            self._primary = self._primary or key
-            self._stepped.add(key)
-            self.recorder.add_update(optimizer, key == self._primary)
-            if self._expected <= self._stepped:
-                self._close_step()
+            if key == self._lone and not self.may_step_unseen:
+                recorder.add_update(optimizer, key, True)
+                recorder.end_step()
+            else:
+                self._end_unusual_step(recorder, optimizer, key)
         except Exception as error:
             self.give_up(error)
 
+    def _end_unusual_step(self, recorder: Recorder, optimizer: Any, key: int) -> None:
+        """The first of all, or one of several optimizers, or of a script that compiles."""
+        self._lone = None
+        if self.may_step_unseen:
+            self._unseen.note(optimizer)
+        if key not in self.optimizers:
+            self.optimizers[key] = type(optimizer).__name__
+            self._stepping.append(weakref.ref(optimizer))
+        self._primary = self._primary or key
+        self._stepped.add(key)
+        recorder.add_update(optimizer, key, key == self._primary)
+        if self._expected <= self._stepped:
+            is_lone = self._stepped == {self._primary}
+            self._close_step()
+            if is_lone:
+                self._lone = key
+
     def _close_step(self) -> None:
         self._stepped.clear()
-        self._backwards_before = self.seen["backwards"]
+        self._backwards_before = self.times.num_backwards
         recorder = self.recorder
         if recorder is None:
             return
@@ -290,10 +337,6 @@ class Observer(HabitWatch):
             for split, values in self._before_begin:
                 recorder.add_scores(split, values)
         recorder.end_step()
-
-    def clipped(self, norm: Any) -> None:
-        if self.recorder is not None:
-            self.recorder.gradient_norm = norm
 
     # ---- beside the loop
 
@@ -310,7 +353,7 @@ class Observer(HabitWatch):
         if self._save_depth:
             return
         seconds = self.times.leave(CHECKPOINT)
-        self.seen["saves"] += 1
+        self._num_saves += 1
         if self.recorder is not None and path:
             self.recorder.add_save(path, num_bytes, seconds)
 
@@ -353,12 +396,12 @@ class Observer(HabitWatch):
         self.is_watching = self.counts_reads = False
         try:
             if self.may_step_unseen and self.recorder is not None:
-                self._catch_up()
+                self.catch_up()
             if self.recorder is not None and self.recorder.has_begun:
                 if self._stepped:
                     self._close_step()
                 self.recorder.end(reason)
-            elif multiprocessing.parent_process() is None or self.seen["backwards"]:
+            elif multiprocessing.parent_process() is None or self.times.num_backwards:
                 note_idle(self.order, reason, self.seen)
         except Exception as error:
             note_failure(repr(error))

@@ -34,15 +34,17 @@ _MOST_IDLE_BYTES = 1 << 16
 class _Line:
     """Steps since the last line."""
 
-    def __init__(self, read_item: Any) -> None:
+    def __init__(self, losses: LateNumbers, is_listed: bool) -> None:
         self.num_steps = 0
-        self.num_micro_batches = 0
+        self.is_listed = is_listed
+        """Its steps are told one by one."""
         self.step_seconds: list[float] = []
         self.rates: list[float] = []
         self.backwards_of_step: list[int] = []
         self.rate: float | None = None
         self.slowest: dict[str, Any] = {}
-        self.losses = LateNumbers(read_item)
+        self.slowest_seconds = 0.0
+        self.losses = losses
         self.owners: list[int] = []
         """Of each loss: the optimizer that stepped next."""
         self.has_norm = False
@@ -54,9 +56,12 @@ class _Line:
 class Recorder:
     def __init__(self, observer: Any) -> None:
         self._observer = observer
-        self._torch = sys.modules.get("torch")
-        self._read_item = self._torch._C.TensorBase.item  # type: ignore[union-attr]
-        self._line = _Line(self._read_item)
+        self._times = observer.times
+        self._torch = sys.modules["torch"]
+        self._tensor = self._torch.Tensor
+        self._read_item = self._torch._C.TensorBase.item
+        self._num_listed = 0
+        self._line = self._new_line()
         self._waiting: tuple[dict[str, Any], Reading, _Line] | None = None
         self._network = ExposedNetwork(observer.networks)
         self._file: EventFile | None = None
@@ -66,11 +71,13 @@ class Recorder:
         self._num_scores = 0
         self._cpu_seconds = 0.0
         self._every = 1
-        self._num_listed = 0
+        self._close_at = 1
+        """The step that ends the line, unless a save does before."""
         self._num_lines = 0
         self._step_began = 0.0
         self._seconds_before: dict[str, float] = {}
-        self._losses_of_step = 0
+        self._looks_at_graph = True
+        """For what a step's throughput is counted in; a loader tells it, once a step is done."""
         self._collective_names: dict[str, int] = {}
         self._unmeasured: dict[str, str] = {}
         self.place = facts.find_place()
@@ -85,24 +92,33 @@ class Recorder:
     # ---- one call per boundary
 
     def add_loss(self, tensors: Any) -> None:
-        if tensors is None or type(tensors) in (list, tuple):
-            return
-        line, observer = self._line, self._observer
+        if type(tensors) is not self._tensor or self._looks_at_graph:
+            if tensors is None or type(tensors) in (list, tuple):
+                return
+            self._look_at_graph(tensors)
+        if self._observer.scales_losses:
+            tensors = getattr(tensors, "_paceline_unscaled", tensors)
+        if type(tensors) is self._tensor and tensors.is_cpu and tensors.numel() == 1:
+            self._numbers.append(self._read_item(tensors))
+        else:
+            self._line.losses.add(tensors)
+
+    def _look_at_graph(self, loss: Any) -> None:
+        observer = self._observer
         has_loader = observer.training_loader is not None
         if self._file is None or not has_loader:
-            self.units.add_loss(tensors, observer.keeps_tensors_itself, has_loader)
-        if observer.scales_losses:
-            tensors = getattr(tensors, "_paceline_unscaled", tensors)
-        line.losses.add(tensors)
-        line.owners.append(0)
-        line.num_micro_batches += 1
+            self.units.add_loss(loss, observer.keeps_tensors_itself, has_loader)
+        else:
+            self._looks_at_graph = False
 
-    def add_update(self, optimizer: Any, is_primary: bool) -> None:
-        line, key = self._line, id(optimizer)
+    def add_update(self, optimizer: Any, key: int, is_primary: bool) -> None:
+        line = self._line
         owners = line.owners
-        for place in range(self._losses_of_step, len(owners)):
-            owners[place] = key
-        self._losses_of_step = len(owners)
+        num_new = len(self._numbers) - len(owners)
+        if num_new == 1:
+            owners.append(key)
+        elif num_new:
+            owners += [key] * num_new
         if is_primary:
             rate = optimizer.param_groups[0].get("lr")
             line.rate = rate if type(rate) is float else facts.as_rate(rate)
@@ -167,6 +183,7 @@ class Recorder:
         start_up = max(began - order.launched_at, 0.0)
         self._step_began = started
         self.step = facts.first_step(self._optimizer) - 1
+        self.units.add_batch(*self._observer.take_samples())
         told = {
             **facts.describe(self._observer, self._optimizer, self.place),
             **self.units.settle(),
@@ -191,22 +208,28 @@ class Recorder:
         """The wait for it, if there was one, is over: the line before can be written."""
         if self._waiting is not None:
             self._write_waiting()
-        times, line = self._observer.times, self._line
-        self.step += 1
+        times, line = self._times, self._line
+        self.step = step = self.step + 1
         line.num_steps += 1
         ended = times.since
         seconds = ended - self._step_began - times.aside_seconds
         times.aside_seconds = 0.0
         self._step_began = ended
-        if self._num_listed + line.num_steps <= _MOST_LISTED:
+        if line.is_listed:
             line.step_seconds.append(seconds)
-            line.rates.append(line.rate if line.rate is not None else 0.0)
-            line.backwards_of_step.append(len(line.owners))
-        if seconds > line.slowest.get("seconds", 0.0):
-            line.slowest = {"step": self.step, "seconds": seconds, "phases": self._phases_of_step()}
-        self._seconds_before = dict(times.seconds)
-        if self._saves or self.step % self._every == 0 or line.num_steps >= _MOST_IN_A_LINE:
+            line.rates.append(line.rate or 0.0)
+            line.backwards_of_step.append(len(self._numbers))
+        if seconds > line.slowest_seconds:
+            line.slowest_seconds = seconds
+            line.slowest = {"step": step, "seconds": seconds, "phases": self._phases_of_step()}
+        self._seconds_before = times.seconds.copy()
+        if step >= self._close_at or self._saves:
             self._close_line()
+
+    def _new_line(self) -> _Line:
+        losses = LateNumbers(self._read_item)
+        self._numbers = losses.numbers
+        return _Line(losses, self._num_listed < _MOST_LISTED)
 
     def _phases_of_step(self) -> dict[str, float]:
         before, now = self._seconds_before, self._observer.times.seconds
@@ -231,22 +254,25 @@ class Recorder:
             "phases": phases,
             "seconds": passed,
             "cpu_seconds": self._take_cpu_seconds(),
-            "num_micro_batches": line.num_micro_batches,
+            "num_micro_batches": len(line.losses.numbers),
         }
+        line.owners += [0] * (len(line.losses.numbers) - len(line.owners))
         self._add_known(fields)
         if self.gradient_norm is not None:
             line.losses.add(self.gradient_norm)
             line.has_norm, self.gradient_norm = True, None
         self._waiting = (fields, line.losses.start_reading(self._torch), line)
         self._num_listed += len(line.step_seconds)
-        self._line = _Line(self._read_item)
-        self._losses_of_step = 0
+        if self._num_listed > _MOST_LISTED:
+            line.step_seconds.clear()
+        self._line = self._new_line()
         self._choose_every(passed, line.num_steps)
 
     def _add_known(self, fields: dict[str, Any]) -> None:
         line, observer = self._line, self._observer
         if line.rate is not None:
             fields["rate"] = line.rate
+        self.units.add_batch(*observer.take_samples())
         num_units = self.units.take(line.num_steps, self.place.world_size)
         if num_units:
             fields["num_units"] = num_units
@@ -266,6 +292,8 @@ class Recorder:
             self._every *= 2
         elif wanted < self._every / 2 and self._every > 1:
             self._every //= 2
+        to_multiple = self._every - self.step % self._every
+        self._close_at = self.step + min(to_multiple, _MOST_IN_A_LINE)
 
     def _write_waiting(self, is_last: bool = False) -> None:
         if self._waiting is None or self._file is None:

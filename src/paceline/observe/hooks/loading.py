@@ -14,6 +14,7 @@ State = Any
 def watch_loaders(state: State, module: Any) -> None:
     """`torch.utils.data.dataloader`."""
     known: Any = weakref.WeakKeyDictionary()
+    module._BaseDataLoaderIter._paceline_loader = None
     wrap(module.DataLoader, "__iter__", lambda original: _iter(state, original, known))
     wrap(module._BaseDataLoaderIter, "__next__", lambda original: _next(state, original))
 
@@ -86,11 +87,15 @@ def _next(state: State, original: Any) -> Any:
     is_grad_enabled = sys.modules["torch"].is_grad_enabled
 
     def take_next(self: Any) -> Any:
-        observer = state[0]
-        loader = getattr(self, "_paceline_loader", None)
+        observer, loader = state[0], self._paceline_loader
         if loader is None or not observer.is_watching or get_ident() != observer.thread:
             return original(self)
-        observer.ask(loader, is_grad_enabled())
+        try:
+            if observer.may_step_unseen:
+                observer.catch_up()
+            observer.times.ask(loader.is_training, is_grad_enabled())
+        except Exception as error:
+            observer.give_up(error)
         try:
             batch = original(self)
         except StopIteration:

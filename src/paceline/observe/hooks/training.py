@@ -36,13 +36,17 @@ def _backward(state: State, original: Any) -> Any:
         if compiled.is_compiling():
             return original(tensors, *arguments, **options)
         observer = state[0]
-        if not observer.is_watching or get_ident() != observer.thread or observer.is_in_backward:
+        times = observer.times
+        if not observer.is_watching or get_ident() != observer.thread or times.is_in_backward:
             return original(tensors, *arguments, **options)
         observer.begin_backward(tensors)
         try:
             return original(tensors, *arguments, **options)
         finally:
-            observer.end_backward()
+            try:
+                times.end_backward()
+            except Exception as error:
+                observer.give_up(error)
 
     return backward
 
@@ -51,12 +55,16 @@ def watch_optimizers(state: State, module: Any) -> None:
     """`torch.optim.optimizer`: hooks that torch offers for all optimizers."""
 
     def before(optimizer: Any, arguments: Any, options: Any) -> None:
-        if not compiled.is_compiling() and state[0].is_watching:
-            state[0].begin_step(optimizer)
+        if not compiled.is_compiling():
+            observer = state[0]
+            if observer.is_watching:
+                observer.begin_step(optimizer)
 
     def after(optimizer: Any, arguments: Any, options: Any) -> None:
-        if not compiled.is_compiling() and state[0].is_watching:
-            state[0].end_step(optimizer)
+        if not compiled.is_compiling():
+            observer = state[0]
+            if observer.is_watching:
+                observer.end_step(optimizer)
 
     module.register_optimizer_step_pre_hook(before)
     module.register_optimizer_step_post_hook(after)
@@ -78,8 +86,11 @@ def watch_clipping(state: State, module: Any) -> None:
     def make(original: Any) -> Any:
         def clip_grad_norm_(*arguments: Any, **options: Any) -> Any:
             norm = original(*arguments, **options)
-            if not compiled.is_compiling() and state[0].here():
-                state[0].clipped(norm)
+            if not compiled.is_compiling():
+                observer = state[0]
+                recorder = observer.recorder
+                if recorder is not None and observer.is_watching and get_ident() == observer.thread:
+                    recorder.gradient_norm = norm
             return norm
 
         return clip_grad_norm_

@@ -34,25 +34,22 @@ class LateNumbers:
     def __init__(self, item: Any) -> None:
         """`item`: torch's own method, so that our reading is not taken for the script's."""
         self._item = item
-        self._numbers: list[float | None] = []
+        self.numbers: list[float | None] = []
         self._tensors: list[tuple[int, Any]] = []
 
     def add(self, tensor: Any) -> None:
         if not is_plain(tensor):
-            self._numbers.append(None)
+            self.numbers.append(None)
         elif tensor.is_cpu:
-            self._numbers.append(self._item(tensor))
+            self.numbers.append(self._item(tensor))
         else:
-            self._tensors.append((len(self._numbers), tensor.detach()))
-            self._numbers.append(None)
-
-    def __len__(self) -> int:
-        return len(self._numbers)
+            self._tensors.append((len(self.numbers), tensor.detach()))
+            self.numbers.append(None)
 
     def start_reading(self, torch: Any) -> "Reading":
         """Begin to copy; nothing waits. The list starts anew."""
-        numbers, tensors = self._numbers, self._tensors
-        self._numbers, self._tensors = [], []
+        numbers, tensors = self.numbers, self._tensors
+        self.numbers, self._tensors = [], []
         return Reading(torch, numbers, tensors)
 
 
