@@ -114,7 +114,7 @@ def test_what_an_operation_is_not_made_for_is_refused_before_any_pointer_is_used
 def test_shapes_that_would_leave_memory_are_refused() -> None:
     found = arguments()
     x, filters, _ = found["conv3x3"]
-    with pytest.raises(ValueError, match="is not for"):
+    with pytest.raises(ValueError, match=r"is not for \(.+\) with \(.+, 3, 3\)$"):
         OPERATIONS.conv3x3(x[:, :16], filters, False)
     logits, targets, *rest = found["smoothed_rows"]
     with pytest.raises(ValueError, match="columns"):
@@ -124,6 +124,16 @@ def test_shapes_that_would_leave_memory_are_refused() -> None:
         OPERATIONS.attention(heads[:4], None, starts, *rest)
     with pytest.raises(ValueError, match="shape"):
         OPERATIONS.add_dropout(heads, heads[:4], rest[1], 0.1)
+
+
+def test_addresses_of_rows_are_those_of_its_rows() -> None:
+    matrix = torch.empty(5, 7)
+    assert list(operation.addresses_of_rows(matrix)) == [row.data_ptr() for row in matrix]
+
+
+def test_a_complaint_without_shapes_ends_with_what_is_wrong() -> None:
+    with pytest.raises(ValueError, match=r"takes float32 only$"):
+        operation.require(False, "it takes float32 only")
 
 
 @needs_kernels

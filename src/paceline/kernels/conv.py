@@ -6,6 +6,7 @@ here, and `can_take` what it is made for.
 
 import ctypes
 import math
+from functools import lru_cache
 from typing import Any, cast
 
 import torch
@@ -39,12 +40,13 @@ _MIN_TILES = 96
 
 def can_take(x: Tensor, weight: Tensor, is_halved: bool) -> bool:
     """Whether the kernel is there, made for this, and faster."""
+    shape, filters = x.shape, weight.shape
     return (
         is_usual(x)
         and weight.dtype is torch.float32
-        and min(weight.shape[:2]) >= _MIN_CHANNELS
-        and _fits(x.shape, weight.shape, x.requires_grad)
-        and x.shape[0] * _num_tiles(x.shape[2], x.shape[3], is_halved) >= _MIN_TILES
+        and min(filters[0], filters[1]) >= _MIN_CHANNELS
+        and _fits(shape, filters, x.requires_grad)
+        and shape[0] * _num_tiles(shape[2], shape[3], is_halved) >= _MIN_TILES
         and not torch.is_autocast_enabled("cpu")
         and is_used(NAME)
     )
@@ -96,13 +98,20 @@ class _Shape(ctypes.Structure):
 
     @classmethod
     def of(cls, x: Tensor, weight: Tensor, is_halved: bool) -> "_Shape":
-        pictures, num_in, height, width = x.shape
-        side = best_side(height, width, is_halved)
-        return cls(pictures, height, width, num_in, len(weight), side, is_halved)
+        return _shape_of(*x.shape, weight.shape[0], is_halved)
 
     @property
     def num_points(self) -> int:
         return cast(int, (self.side + 2) ** 2)
+
+
+@lru_cache(maxsize=256)
+def _shape_of(
+    pictures: int, num_in: int, height: int, width: int, num_out: int, is_halved: bool
+) -> _Shape:
+    """Kept, because a network asks for the same few in every step."""
+    side = best_side(height, width, is_halved)
+    return _Shape(pictures, height, width, num_in, num_out, side, is_halved)
 
 
 def _declare(library: ctypes.CDLL) -> None:
@@ -120,9 +129,10 @@ def _panels(shape: _Shape, depth: int, width: int) -> Tensor:
 
 def _check(x: Tensor, weight: Tensor, needs_input_gradient: bool) -> None:
     require(are_floats(x, weight), "conv3x3 takes float32 only")
-    require(x.dim() == 4 and weight.shape[2:] == (3, 3) and x.numel() > 0, "conv3x3 is for 3x3")
-    fits = _fits(x.shape, weight.shape, needs_input_gradient)
-    require(fits, f"conv3x3 is not for {tuple(x.shape)} with {tuple(weight.shape)}")
+    shape, filters = x.shape, weight.shape
+    require(len(shape) == 4 and filters[2:] == (3, 3) and x.numel() > 0, "conv3x3 is for 3x3")
+    fits = _fits(shape, filters, needs_input_gradient)
+    require(fits, "conv3x3 is not for", shape, filters)
 
 
 def _run(x: Tensor, weight: Tensor, is_halved: bool) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from paceline.kernels.operation import (
     LONGEST_ROW,
     address,
+    addresses_of_rows,
     are_floats,
     define,
     differentiate,
@@ -55,10 +56,11 @@ def _declare(library: ctypes.CDLL) -> None:
 
 def _check(x: Tensor, before: Tensor | None, *rows: Tensor) -> None:
     require(are_floats(x, before, *rows), "norm_activate takes float32 only")
-    is_right = x.dim() == 4 and x.numel() > 0 and x.shape[1] <= LONGEST_ROW
-    is_right = is_right and (before is None or before.shape == x.shape)
-    is_right = is_right and all(row.shape[-1] == x.shape[1] for row in rows)
-    require(is_right, f"norm_activate is not for {tuple(x.shape)}")
+    shape = x.shape
+    is_right = len(shape) == 4 and x.numel() > 0 and shape[1] <= LONGEST_ROW
+    is_right = is_right and (before is None or before.shape == shape)
+    is_right = is_right and all(row.shape[-1] == shape[1] for row in rows)
+    require(is_right, "norm_activate is not for", shape)
 
 
 def _run(
@@ -69,7 +71,6 @@ def _run(
     x, added = laid_out(x), laid_out(before) if before is not None else None
     weight, bias = weight.contiguous(), bias.contiguous()
     out, statistics = torch.empty_like(x), torch.empty(_NUM_STATISTICS, channels)
-    first, step = statistics.data_ptr(), channels * statistics.element_size()
     kernel.norm_forward(
         x.data_ptr(),
         address(added),
@@ -80,7 +81,7 @@ def _run(
         x.numel() // channels,
         channels,
         out.data_ptr(),
-        *[first + row * step for row in range(_NUM_STATISTICS)],
+        *addresses_of_rows(statistics),
     )
     return out, statistics
 
@@ -98,7 +99,8 @@ def _run_backward(
     kernel, channels = running(NAME, _declare), x.shape[1]
     g, x, added = laid_out(g), laid_out(x), laid_out(before) if before is not None else None
     gx, g_before, g_rows = _fake_backward(g, x, before)
-    mean, _, inv_std, scale, shift = (row.data_ptr() for row in statistics.contiguous())
+    statistics = statistics.contiguous()
+    mean, _, inv_std, scale, shift = addresses_of_rows(statistics)
     kernel.norm_backward(
         g.data_ptr(),
         x.data_ptr(),
@@ -112,7 +114,7 @@ def _run_backward(
         channels,
         address(g_before) if before is not None else None,
         gx.data_ptr(),
-        *(row.data_ptr() for row in g_rows),
+        *addresses_of_rows(g_rows),
     )
     return gx, g_before, g_rows
 
@@ -136,7 +138,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _backward(ctx: Any, g: Tensor, _none: None) -> tuple[Any, ...]:
     x, before, statistics = ctx.saved_tensors
     gx, g_before, g_rows = _norm_activate_backward(g, x, before, statistics, ctx.is_smooth)
-    return gx, g_before if before is not None else None, g_rows[0], g_rows[1], None, None
+    return gx, g_before if before is not None else None, *g_rows.unbind(), None, None
 
 
 define(

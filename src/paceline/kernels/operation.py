@@ -167,10 +167,13 @@ def is_usual(x: Tensor) -> bool:
     )
 
 
-def require(is_right: bool, what: str) -> None:
-    """The C sources trust their callers, and a graph that was stored may have another one."""
+def require(is_right: bool, what: str, *shapes: torch.Size) -> None:
+    """The C sources trust their callers, and a graph that was stored may have another one.
+
+    `shapes` end the complaint; put into words only then, because that takes as long as looking."""
     if not is_right:
-        raise ValueError(f"torch.ops.paceline: {what}")
+        told = " with ".join(str(tuple(shape)) for shape in shapes)
+        raise ValueError(f"torch.ops.paceline: {what} {told}".rstrip())
 
 
 def are_floats(*tensors: Tensor | None) -> bool:
@@ -183,3 +186,10 @@ def laid_out(tensor: Tensor) -> Tensor:
 
 def address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
+
+
+def addresses_of_rows(matrix: Tensor) -> range:
+    """Of a contiguous one that is not empty. A tensor for every row would take longer than some
+    kernels do."""
+    first, num_bytes = matrix.data_ptr(), matrix.nbytes
+    return range(first, first + num_bytes, num_bytes // matrix.shape[0])

@@ -29,5 +29,5 @@ class Conv3x3(nn.Conv2d):
         return F.max_pool2d(super().forward(x), 2)
 
     def _has_kernel(self, x: torch.Tensor, is_halved: bool) -> bool:
-        is_on_cpu = x.device.type == "cpu"
-        return is_on_cpu and self.stride == (1, 1) and kernel.can_take(x, self.weight, is_halved)
+        is_plain = self.stride == (1, 1) and x.device.type == "cpu"
+        return is_plain and kernel.can_take(x, self.weight, is_halved)
