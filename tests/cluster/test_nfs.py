@@ -115,7 +115,7 @@ def test_an_nfs_server_is_mounted_on_all_hosts_and_a_run_on_it_is_exact(
     assert "shared: written on one, seen on all" in checked.stdout
     if not has_nfs_client():
         assert f"nfs4 {source}" in checked.stdout
-        assert "small files a second, a million take" in checked.stdout, "it has no cache"
+        assert "small files a second" in checked.stdout
 
     training = RemoteRun.start(hosts, pictures, run, "steps=12", practice="")
     assert training.finish(180) == 0, training.said

@@ -36,7 +36,14 @@ def judge_storage(written: Mapping[str, Facts]) -> list[Row]:
     slowest = max(speed["flush_seconds"] for speed in timed.values())
     fewest = min(speed["files_per_second"] for speed in timed.values())
     shown = f"a flush takes {format_seconds(slowest)}, {fewest:,.0f} small files a second"
-    return [Row(all_of(timed), "storage", "ok", shown)]
+    return [Row(all_of(timed), "storage", "ok", _server(timed) + shown)]
+
+
+def _server(timed: Mapping[str, Facts]) -> str:
+    """Storage over the network is named where it is fast too: so one sees that it is mounted."""
+    places = {str(speed.get("filesystem") or "") for speed in timed.values()}
+    named = sorted(place for place in places if is_network(place))
+    return f"{', '.join(named)}: " if named else ""
 
 
 def _slow_flushing(name: str, speed: Facts) -> list[Row]:
