@@ -14,16 +14,17 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.reduce_task import LENGTH, NUM_PIECES, Network, loss_sum
+from benchmarks.reduce_task import LENGTH, NUM_PIECES, TIED, UNTIED, Network, loss_sum
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=4)
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--network", choices=(TIED, UNTIED), default=TIED)
     asked = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    network: nn.Module = Network()
+    network: nn.Module = Network(asked.network)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         dist.init_process_group("gloo")
         network = DistributedDataParallel(network)

@@ -94,7 +94,7 @@ MODELS = {
 _REMEDIES = {
     ("slow-input", "1Gbit", 2): ("workers",),
     ("cnn", "100Mbit", 2): ("bf16", "overlap"),
-    ("transformer", "1Gbit", 2): ("overlap", "local"),
+    ("transformer", "1Gbit", 2): ("overlap", "local", "diloco"),
 }
 """Of which training: those that a setting does and that a report on it may offer, which wants to
 see ten steps."""

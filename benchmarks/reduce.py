@@ -1,6 +1,6 @@
 """How fast two hosts train a network of 60.8 M parameters over a slow link, by kind of exchange.
 
-    sudo python -m benchmarks.reduce --link 1Gbit --rows 8
+    sudo python -m benchmarks.reduce --link 1Gbit --rows 8,12 --network tied,untied
     sudo python -m benchmarks.reduce --link 100Mbit --kinds alone,auto --steps 80 \\
         reduce.may_change_result=true
 
@@ -8,7 +8,8 @@ Two hosts of a practice cluster, one core and one process each. In turns, so tha
 machine does meets all alike: `alone`, a plain loop on both hosts without any communication; `ddp`,
 the same loop with DistributedDataParallel and its defaults; and `paceline train` with each kind.
 `--rows` are the sequences of 32 tokens that a process has in a step: more of them mean longer
-compute, and the same gradients.
+compute, and the same gradients. The embedding of the network is its output layer as well (`tied`),
+or it has two (`untied`).
 """
 
 import argparse
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.reduce_task import TIED, UNTIED
 from paceline.hosts.file import Host, load_hosts
 from paceline.hosts.ssh import on_all, run_on
 from paceline.lab import cluster as practice
@@ -35,16 +37,17 @@ PORT = "29507"
 SETTLING_STEPS = 4
 DDP, ALONE = "ddp", "alone"
 PEERS = (DDP, ALONE)
-_RECIPE = """workload: reduce_task:Sixty
+_TASKS = {TIED: "Sixty", UNTIED: "UntiedSixty"}
+_RECIPE = """workload: reduce_task:{task}
 about: 60.8 M parameters on random tokens
 steps: 100
 data: ""
-batch: {per_device: 4, micro: 1}
-optimizer: {kind: adam}
-schedule: {policy: fixed, rate: 0.0001}
-evaluate: {every_steps: null, train_samples: 0}
-checkpoint: {every_steps: null}
-log: {every_steps: 8}
+batch: {{per_device: 4, micro: 1}}
+optimizer: {{kind: adam}}
+schedule: {{policy: fixed, rate: 0.0001}}
+evaluate: {{every_steps: null, train_samples: 0}}
+checkpoint: {{every_steps: null}}
+log: {{every_steps: 8}}
 """
 
 
@@ -78,13 +81,21 @@ def two_hosts(link: str, directory: Path) -> Iterator[Lab]:
         lab.project.mkdir()
         source = (ROOT / "benchmarks" / "reduce_task.py").read_text(encoding="utf-8")
         (lab.project / "reduce_task.py").write_text(source, encoding="utf-8")
-        (lab.project / "sixty.yaml").write_text(_RECIPE, encoding="utf-8")
+        for network, task in _TASKS.items():
+            text = _RECIPE.format(task=task)
+            (lab.project / f"{network}.yaml").write_text(text, encoding="utf-8")
         yield lab
     finally:
         practice.down(directory, lambda _text: None, keeps_runs=False)
 
 
-def plain_loop(lab: Lab, rows: int, num_steps: int, alone: bool = False) -> Timing:
+@dataclass(frozen=True)
+class Case:
+    network: str
+    rows: int
+
+
+def plain_loop(lab: Lab, case: Case, num_steps: int, alone: bool = False) -> Timing:
     """On both hosts at once, talking to each other unless `alone`."""
 
     def work(host: Host) -> list[float]:
@@ -92,7 +103,7 @@ def plain_loop(lab: Lab, rows: int, num_steps: int, alone: bool = False) -> Timi
         place = {"MASTER_ADDR": lab.hosts[0].address, "MASTER_PORT": PORT}
         settings = {**world, **place, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": 1}
         variables = [f"{name}={value}" for name, value in settings.items()]
-        options = ["--rows", str(rows), "--steps", str(num_steps)]
+        options = ["--rows", str(case.rows), "--steps", str(num_steps), "--network", case.network]
         command = [sys.executable, "-m", "benchmarks.plain_ddp", *options]
         words = ["env", "-C", str(ROOT), *variables, f"PYTHONPATH={ROOT}", *command]
         answer = run_on(host, words, timeout_seconds=1200)
@@ -104,11 +115,11 @@ def plain_loop(lab: Lab, rows: int, num_steps: int, alone: bool = False) -> Timi
     return Timing(max(statistics.median(seconds) for seconds in on_all(lab.hosts, work)))
 
 
-def trained(lab: Lab, kind: str, rows: int, num_steps: int, settings: Sequence[str]) -> Timing:
-    run = lab.project / "runs" / f"{kind}-{rows}-{len(list(lab.project.glob('runs/*')))}"
-    words = [f"reduce={kind}", f"steps={num_steps}", f"batch.per_device={rows}"]
-    words += [f"batch.micro={rows}", *settings]
-    command = [sys.executable, "-m", "paceline.cli", "train", "sixty.yaml", *words]
+def trained(lab: Lab, kind: str, case: Case, num_steps: int, settings: Sequence[str]) -> Timing:
+    run = lab.project / "runs" / f"{kind}-{len(list(lab.project.glob('runs/*')))}"
+    words = [f"reduce={kind}", f"steps={num_steps}", f"batch.per_device={case.rows}"]
+    words += [f"batch.micro={case.rows}", *settings]
+    command = [sys.executable, "-m", "paceline.cli", "train", f"{case.network}.yaml", *words]
     command += ["--hosts", str(lab.hosts_file), "--run", str(run)]
     done = subprocess.run(
         command,
@@ -141,21 +152,22 @@ def _middle_lines(run: Path, rank: int) -> list[dict[str, Any]]:
     return lines[:-1]
 
 
-def timed(lab: Lab, kind: str, rows: int, asked: argparse.Namespace) -> Timing:
+def timed(lab: Lab, kind: str, case: Case, asked: argparse.Namespace) -> Timing:
     if kind in PEERS:
-        return plain_loop(lab, rows, min(asked.steps, asked.plain_steps), alone=kind == ALONE)
-    return trained(lab, kind, rows, asked.steps, asked.settings)
+        return plain_loop(lab, case, min(asked.steps, asked.plain_steps), alone=kind == ALONE)
+    return trained(lab, kind, case, asked.steps, asked.settings)
 
 
-def compare(lab: Lab, asked: argparse.Namespace, rows: int) -> None:
+def compare(lab: Lab, asked: argparse.Namespace, case: Case) -> None:
     kinds = asked.kinds.split(",")
     found: dict[str, list[Timing]] = {kind: [] for kind in kinds}
     for number in range(asked.rounds):
         for kind in kinds:
-            found[kind].append(timed(lab, kind, rows, asked))
+            found[kind].append(timed(lab, kind, case, asked))
             seconds = found[kind][-1].step_seconds
             print(f"round {number + 1}: {kind} {seconds:.3f} s/step", flush=True)
-    print(f"\n{asked.link}, {rows} rows of 32 tokens a process, {asked.rounds} rounds")
+    told = f"{asked.link}, {case.network}, {case.rows} rows of 32 tokens a process"
+    print(f"\n{told}, {asked.rounds} rounds")
     print(f"{'':10} {'s/step':>8} {'x ddp':>7} {'% of alone':>11} {'MB/step':>9}   rounds")
     for name, timings in found.items():
         print(_row(name, timings, found.get(DDP), found.get(ALONE)), flush=True)
@@ -189,6 +201,7 @@ def main() -> None:
     )
     parser.add_argument("--link", default="1Gbit")
     parser.add_argument("--kinds", default="alone,ddp,plain,overlap")
+    parser.add_argument("--network", default=TIED, help="tied, untied, or both with a comma")
     parser.add_argument("--rows", default="4", help="per process, several with commas")
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--plain-steps", type=int, default=8)
@@ -198,8 +211,9 @@ def main() -> None:
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the lab goes down with us
     with two_hosts(asked.link, asked.dir) as lab:
-        for rows in map(int, asked.rows.split(",")):
-            compare(lab, asked, rows)
+        for network in asked.network.split(","):
+            for rows in map(int, asked.rows.split(",")):
+                compare(lab, asked, Case(network, rows))
 
 
 if __name__ == "__main__":

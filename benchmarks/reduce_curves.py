@@ -1,11 +1,11 @@
 """What each kind of `reduce` does to the result: same samples, same seeds, two processes.
 
     python -m benchmarks.reduce_curves nmt --data DIR --runs runs/curves
-    python -m benchmarks.reduce_curves cifar10 --data DIR --kinds plain,diloco+reduce.outer_rate=1
+    python -m benchmarks.reduce_curves cifar10 --data DIR --kinds plain,diloco+reduce.bits=16
 
 Trains a small network with each kind (a run that was stopped goes on) and prints a table of
 validation scores by step; `--svg FILE` draws the losses. Data: Multi30k with 4,000 pieces
-(`paceline data nmt --from multi30k --vocab 4000`), CIFAR-10. Two minutes of two cores for each.
+(`paceline data nmt --from multi30k --vocab 4000`), CIFAR-10. Two to five minutes of two cores each.
 """
 
 import argparse
@@ -24,8 +24,8 @@ from paceline.report.render.svg import HEIGHT, WIDTH, Axis, Line, line_plot
 TASKS = {
     "nmt": [
         *("nmt-small", "model.size=tiny", "model.vocab_size=4000", "model.residual_dropout=0.1"),
-        *("batch.global=1536", "batch.micro=768", "steps=800"),
-        *("schedule.rate=0.003", "schedule.warmup_steps=100"),
+        *("batch.global=4096", "batch.micro=2048", "steps=800"),
+        *("schedule.rate=0.00424", "schedule.warmup_steps=100"),
         *("evaluate.every_steps=200", "checkpoint.every_steps=200"),
     ],
     "cifar10": [

@@ -10,23 +10,31 @@ from torch import nn
 
 import paceline
 
-NUM_PIECES, WIDTH, LAYERS, LENGTH = 32_768, 512, 14, 32
+NUM_PIECES, WIDTH, LENGTH = 32_768, 512, 32
+TIED, UNTIED = "tied", "untied"
+_LAYERS = {TIED: (14, 2048), UNTIED: (8, 2304)}
+"""Their number, and the width of what is inside: 60.8 M parameters either way."""
 
 
 class Network(nn.Module):
-    """Encoder layers over a vocabulary whose vectors are also the last layer."""
+    """Encoder layers over a vocabulary whose vectors are also the last layer, if it is tied."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = TIED) -> None:
         super().__init__()
+        num_layers, inner = _LAYERS[kind]
         self.pieces = nn.Embedding(NUM_PIECES, WIDTH)
         nn.init.normal_(self.pieces.weight, std=0.02)
         block = nn.TransformerEncoderLayer(
-            WIDTH, 8, 4 * WIDTH, 0.1, "relu", batch_first=True, norm_first=True
+            WIDTH, 8, inner, 0.1, "relu", batch_first=True, norm_first=True
         )
-        self.blocks = nn.TransformerEncoder(block, LAYERS, nn.LayerNorm(WIDTH), False)
+        self.blocks = nn.TransformerEncoder(block, num_layers, nn.LayerNorm(WIDTH), False)
+        self.output = nn.Linear(WIDTH, NUM_PIECES, bias=False)
+        if kind == TIED:
+            self.output.weight = self.pieces.weight
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return F.linear(self.blocks(self.pieces(tokens)), self.pieces.weight)
+        logits: torch.Tensor = self.output(self.blocks(self.pieces(tokens)))
+        return logits
 
 
 def loss_sum(network: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
@@ -35,12 +43,13 @@ def loss_sum(network: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
 
 class Sixty(paceline.SampleTask):
     unit, best_by = "sample", "loss"
+    kind = TIED
 
     def open(self, data: Any) -> int:
         return 100_000
 
     def build_model(self) -> nn.Module:
-        return Network()
+        return Network(self.kind)
 
     def batch(self, samples: Any, rng: Any) -> Any:
         return np.random.default_rng(int(samples[0])).integers(
@@ -54,3 +63,7 @@ class Sixty(paceline.SampleTask):
         losses = [(len(batch), loss_sum(model, batch) / LENGTH) for batch in batches]
         total = sum(loss for _, loss in losses)
         return paceline.Scores.of_sums(sum(num for num, _ in losses), loss=total)
+
+
+class UntiedSixty(Sixty):
+    kind = UNTIED

@@ -285,7 +285,7 @@ def test_one_slow_way_among_good_ones_is_shown_as_such() -> None:
 
 def test_the_sentence_knows_how_gradients_are_exchanged() -> None:
     measured = {("a", "b"): {"bits_per_second": 94e6}, ("b", "a"): {"bits_per_second": 95e6}}
-    diloco = ReduceSettings(kind="diloco", every=40)
+    diloco = ReduceSettings(kind="diloco", every=40, bits=16)
     text = doctor_network.sentence(2, 243e6, measured, diloco)
     assert "reduce=diloco, 3.0 MB on average, will take 0.26 s of each step" in text
     assert "slower than one alone (a larger reduce.every, or a larger batch" in text

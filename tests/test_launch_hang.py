@@ -3,16 +3,24 @@
 import dataclasses
 import json
 import signal
+import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import psutil
 import pytest
+import torch
+import torch.distributed as dist
 
 from paceline.launch.hang import RankState, find_hang
 from paceline.launch.local import HangWatch
 from paceline.settings import GuardSettings
-from paceline.train.watchdog import Flow
+from paceline.train.watchdog import Flow, collective_of
+from paceline.world import LargestOf
 from tests.conftest import CommandLine, workers_of
 
 WAITING = RankState(
@@ -39,6 +47,30 @@ def test_the_one_that_does_not_wait_for_others_keeps_them_waiting() -> None:
     assert hang is not None
     assert hang.guilty == (BUSY,)
     assert "rank 1 on b, step 8, compute" in hang.text
+
+
+def test_who_waits_for_an_answer_that_was_asked_for_before_is_seen_to_wait_for_others() -> None:
+    groups: Any = dist
+    store = groups.HashStore()
+    with ThreadPoolExecutor(2) as meeting:
+        one, other = meeting.map(lambda rank: groups.ProcessGroupGloo(store, rank, 2), (0, 1))
+    values = torch.tensor([3])
+    asked = LargestOf(values, one.allreduce([values]))
+    waiting = threading.Thread(target=asked.read)
+    waiting.start()
+    try:
+        until = time.monotonic() + 10
+        while collective_of(_frame_of(waiting), gradients_are_out=False) != "all_reduce":
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    finally:
+        other.allreduce([torch.tensor([4])]).wait()
+        waiting.join()
+    assert values.item() == 7
+
+
+def _frame_of(thread: threading.Thread) -> FrameType | None:
+    return sys._current_frames().get(thread.ident or 0)
 
 
 def test_a_process_without_a_sign_of_life_hangs_whatever_the_others_do() -> None:

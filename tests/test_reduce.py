@@ -144,7 +144,7 @@ def test_killed_and_resumed_it_ends_bit_for_bit_the_same(paceline: CommandLine, 
 def test_at_another_size_it_goes_on_from_what_all_agreed_on_and_says_so(
     paceline: CommandLine,
 ) -> None:
-    settings = ["reduce=diloco", "reduce.every=4", "checkpoint.every_steps=3"]
+    settings = ["reduce=diloco", "reduce.every=4", "reduce.parts=4", "checkpoint.every_steps=3"]
     train(paceline, "runs/sizes", *settings)
     told = paceline.train("runs/sizes", *SHORT, *settings, "steps=9", procs=4)
     assert told.returncode == 0, told.stderr

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from paceline import recipe as recipes
 from paceline.record.schema import RunDirectory
 from paceline.settings import ReduceSettings
-from paceline.train.reduce import choice, outer_plan, usual_outer_rate
+from paceline.train.reduce import choice, outer_plan, usual_inner_rate
 from paceline.train.reduce.choice import Found, Measured, choose
 from paceline.train.trial import recorded_choice
 from tests.conftest import CommandLine
@@ -68,10 +69,12 @@ def test_a_trial_is_a_small_part_of_the_run() -> None:
 
 
 def test_diloco_exchanges_as_seldom_as_the_line_needs() -> None:
-    assert choice.settings_of("diloco", AT_100_MBIT, ALLOWED).every == 32
+    assert choice.settings_of("diloco", AT_100_MBIT, ALLOWED).every == 8
     slower = Measured(compute_seconds=0.67, bytes_per_second=1.17 * MB, gradient_bytes=243 * MB)
     chosen = choice.settings_of("diloco", slower, ALLOWED)
-    assert chosen.every == 196 and chosen.delay == 49
+    assert chosen.every == 56 and chosen.delay == 7
+    many = replace(AT_100_MBIT, num_procs=16)
+    assert choice.settings_of("diloco", many, ALLOWED).every == 48, "bits cannot be added up"
     assert choice.least_seconds("diloco", slower, ALLOWED) == 0.67
 
 
@@ -126,8 +129,12 @@ def test_a_run_keeps_what_was_chosen_before_its_first_checkpoint(paceline: Comma
     assert list(run.glob("checkpoints/*/rank-00001.safetensors"))
 
 
-def test_what_smaller_batches_cost_adam_is_made_up_for_in_the_exchange() -> None:
-    assert usual_outer_rate("sgd", 4) == 1.0
-    assert [usual_outer_rate("adamw", num) for num in (1, 2, 8)] == [1.0, 2**0.5, 2**0.5]
-    asked = recipes.load("nmt-tiny", ["reduce=diloco", "reduce.outer_rate=0.7"])
-    assert outer_plan(asked, 2).rate == 0.7
+def test_what_smaller_batches_cost_adam_is_made_up_for_in_its_own_steps() -> None:
+    assert usual_inner_rate("sgd", 4) == 1.0
+    assert [usual_inner_rate("adamw", num) for num in (1, 2, 8)] == [1.0, 2**0.5, 2**0.5]
+    for kind in ("local", "diloco"):
+        plan = outer_plan(recipes.load("nmt-tiny", [f"reduce={kind}"]), 2)
+        assert (plan.inner_rate, plan.rate) == (2**0.5, 1.0)
+    asked = ["reduce=diloco", "reduce.inner_rate=1", "reduce.outer_rate=0.7"]
+    plan = outer_plan(recipes.load("nmt-tiny", asked), 2)
+    assert (plan.inner_rate, plan.rate) == (1.0, 0.7)

@@ -10,8 +10,9 @@ from torch import nn
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
 from paceline.errors import UserError
+from paceline.train.reduce.four_bits import add_unpacked, pack
 from paceline.train.reduce.hierarchy import Hierarchy, hosts_of, is_useful, refuse_uneven
-from paceline.train.reduce.outer import OuterExchange, OuterPlan
+from paceline.train.reduce.outer import OuterExchange, OuterPlan, cut
 from paceline.world import World
 from tests.small_worlds import in_world_of
 
@@ -103,7 +104,21 @@ def in_two_steps(world: World) -> Any:
 
 def all_of_them(world: World) -> Any:
     """In one start of processes."""
-    return [job(world) for job in (local_sgd, torchs_local_sgd, diloco, in_parts, late)]
+    jobs = (local_sgd, torchs_local_sgd, diloco, in_parts, late, what_norms_have_seen, packed)
+    return [job(world) for job in jobs]
+
+
+def what_norms_have_seen(world: World) -> Any:
+    """A norm whose inputs have a mean of 1 in one process and of 3 in the other; each part is on
+    its way until the next one leaves, as it is by default."""
+    network = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    exchange = OuterExchange(network, world, OuterPlan(every=4, parts=2, delay=2))
+    exchange.begin()
+    norm, agreed = network[1], exchange.agreed[1]  # type: ignore[index]
+    for step in range(1, 61):
+        norm(torch.randn(64, 4) + 1 + 2 * world.rank)
+        exchange.after_update(step, is_last=step == 60)
+    return norm.running_mean, agreed.running_mean, agreed.running_var
 
 
 PARTS = OuterPlan(every=6, parts=3, rate=0.7, momentum=0.9, number_type=torch.bfloat16)
@@ -116,6 +131,22 @@ def in_parts(world: World) -> Any:
 
 def late(world: World) -> Any:
     return trained_with(LATE, world)
+
+
+def packed(world: World) -> Any:
+    """In four bits; one weight moves so little in every step that they round it to nothing."""
+    network = nn.Linear(200, 1, bias=False)
+    nn.init.zeros_(network.weight)
+    exchange = OuterExchange(network, world, OuterPlan(every=4, parts=1, delay=2, is_packed=True))
+    exchange.begin()
+    moves = torch.ones(1, 200) * (1 + world.rank)
+    moves[0, 0] = 0.01
+    for step in range(1, 41):
+        network.weight.data += moves
+        exchange.after_update(step, is_last=step == 40)
+        if step == 38:
+            halfway = exchange.agreed.weight.detach().clone()  # type: ignore[operator]
+    return halfway, weights(network), weights(exchange.agreed), exchange.watch.reduced_bytes
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +175,54 @@ def test_all_processes_agree_on_every_part_however_late_it_comes(trained: Any) -
         torch.testing.assert_close(first, second, rtol=0, atol=0)
         apart = [(a - b).abs().max() for a, b in zip(first, weights(tiny_network()), strict=True)]
         assert min(apart) > 1e-3, "every part has moved"
+
+
+def test_what_four_bits_leave_out_comes_with_a_later_exchange(trained: Any) -> None:
+    for rank in range(2):
+        halfway, (own,), (agreed,), sent = trained[rank][6]
+        torch.testing.assert_close(halfway, trained[0][6][0], rtol=0, atol=0)
+        torch.testing.assert_close(halfway[0, 1:], torch.full((199,), 51.0), rtol=0.03, atol=0)
+        assert 0.1 < halfway[0, 0] < 0.7, "0.34 has been moved, in steps that round to nothing"
+        torch.testing.assert_close(own, agreed, rtol=0, atol=0)
+        torch.testing.assert_close(agreed[0, 1:], torch.full((199,), 60.0), rtol=0.01, atol=0)
+        assert agreed[0, 0] == pytest.approx(0.4, abs=0.01)
+        blocks, exchanges = 2, 10
+        assert sent == exchanges * blocks * (64 + 4) + 200 * 4, "the last one is exact"
+
+
+@pytest.mark.parametrize("num_values", [1, 127, 128, 129, 2048 * 128 + 5])
+def test_four_bits_are_right_to_a_fourteenth_of_the_largest_neighbour(num_values: int) -> None:
+    values = torch.randn(num_values, generator=torch.Generator().manual_seed(1)) * 1e-3
+    values[::3] = 0
+    back = torch.ones(num_values)
+    add_unpacked(back, pack(values), 2.0)
+    blocks = nn.functional.pad(values, (0, -num_values % 128)).view(-1, 128)
+    allowed = 2 * blocks.abs().amax(dim=1, keepdim=True).expand(-1, 128).reshape(-1) / 13.9
+    assert ((back - 1 - 2 * values).abs() <= allowed[:num_values] + 1e-6).all()
+    assert len(pack(values)) == len(blocks) * 68
+
+
+def test_what_norms_see_while_a_part_is_on_its_way_is_not_forgotten(trained: Any) -> None:
+    for rank in range(2):
+        own, mean, variance = trained[rank][5]
+        torch.testing.assert_close(own, mean, rtol=0, atol=0)
+        torch.testing.assert_close(mean, torch.full((4,), 2.0), rtol=0, atol=0.3)
+        torch.testing.assert_close(variance, torch.ones(4), rtol=0, atol=0.3)
+
+
+def test_a_weight_that_is_larger_than_a_part_is_in_several_of_about_one_size() -> None:
+    one, other = (
+        nn.Sequential(nn.Embedding(100, 4), nn.Linear(4, 4), nn.Linear(4, 4)) for _ in range(2)
+    )
+    parts = cut(one, other, 4)
+    sizes = [sum(values.numel() for values in part.own.values()) for part in parts]
+    assert sum(sizes) == 440 and max(sizes) <= 1.2 * min(sizes)
+    for part in parts:
+        for own, agreed in zip(part.own.values(), part.agreed.values(), strict=True):
+            own.fill_(1.0)
+            agreed.fill_(2.0)
+    assert all(bool((weight == 1).all()) for weight in one.parameters())
+    assert all(bool((weight == 2).all()) for weight in other.parameters())
 
 
 def test_adding_up_inside_of_hosts_first_gives_the_same_mean() -> None:

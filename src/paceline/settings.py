@@ -268,7 +268,9 @@ class InputSettings(Section):
 ReduceKind = Literal[
     "auto", "plain", "overlap", "fp16", "bf16", "powersgd", "topk", "local", "diloco"
 ]
-_USUAL_EVERY = {"local": 8, "diloco": 32}
+_USUAL_EVERY = {"local": 8, "diloco": 8}
+FEWEST_BITS = 4
+_PACKED_SHARE = 4.25 / 32
 
 
 class ReduceSettings(Section):
@@ -301,15 +303,19 @@ class ReduceSettings(Section):
     rank: int = setting(4, "powersgd: columns of the thin matrices", gt=0, fixed=True)
     share: float = setting(0.01, "topk: of the gradients, that is sent", gt=0, le=0.5, fixed=True)
     parts: int = setting(
-        4, "diloco: parts of the model, sent one after the other", gt=0, fixed=True
+        8, "diloco: parts of the model, sent one after the other", gt=0, fixed=True
     )
     every: int | None = setting(
         None,
-        "local, diloco: steps from one exchange of a weight to the next; null is 8 for local, 32 "
-        "for diloco",
+        "local, diloco: steps from one exchange of a weight to the next; null is 8",
         gt=0,
         fixed=True,
         validate_default=True,
+    )
+    bits: Literal[4, 16] = setting(
+        4,
+        "diloco: of each weight on the wire; what 4 leave out is sent with the next exchange",
+        fixed=True,
     )
     delay: int | None = setting(
         None,
@@ -318,12 +324,15 @@ class ReduceSettings(Section):
         fixed=True,
         validate_default=True,
     )
-    outer_rate: float | None = setting(
+    inner_rate: float | None = setting(
         None,
-        "diloco: learning rate of what is exchanged; null is 1 with sgd, and with the others, "
-        "whose steps are smaller the noisier gradients are, the root of the number of processes, "
-        "1.41 at most",
+        "local, diloco: times the learning rate for the steps that processes make alone; null is 1 "
+        "with sgd, and with the others, whose steps are smaller the noisier gradients are, the "
+        "root of the number of processes, 1.41 at most",
         gt=0,
+    )
+    outer_rate: float | None = setting(
+        None, "diloco: learning rate of what is exchanged; null is 1", gt=0
     )
     outer_momentum: float = setting(0.0, "diloco: Nesterov's momentum of it", ge=0, lt=1)
     bucket_mb: float | None = setting(
@@ -347,9 +356,15 @@ class ReduceSettings(Section):
             "powersgd": 0.01 * self.rank / 4,
             "topk": 1.5 * self.share,
             "local": 1 / every,
-            "diloco": 0.5 / every,
+            "diloco": self.packed_share / every,
         }
         return shares.get(self.kind, 1.0)
+
+    @property
+    def packed_share(self) -> float:
+        """Of the bytes of fp32 that DiLoCo sends of a weight: in blocks of 4 bits with a scale
+        each (of two processes; it grows with their number), or in bf16."""
+        return _PACKED_SHARE if self.bits == FEWEST_BITS else 0.5
 
     def stored_copies(self, states_per_weight: int) -> float:
         """How many times as large as the weights it makes a checkpoint, for one process a host."""

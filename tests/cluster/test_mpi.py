@@ -86,7 +86,7 @@ def test_a_process_that_hangs_under_mpirun_is_named_and_the_job_ends(
         process.kill()
     assert process.returncode != 0
     assert "hang: rank 1 on node1" in said
-    assert "waiting in all_reduce" in said
+    assert "waiting in all_reduce" in said, said
     assert 'train/step.py", line' in said, "the stacks"
 
 

@@ -61,6 +61,8 @@ class Exchanged:
     """Seconds by which copying beside it, and compressing, make the pass longer."""
     last: Numbers
     """Seconds of the bucket that backward completes last, which is what forward needs first."""
+    copying: Numbers
+    """Seconds of the processors for all that is sent: `beside` has those of what backward hides."""
 
 
 def ring_bytes(size: Size, num_bytes: Numbers) -> Numbers:
@@ -153,7 +155,7 @@ def exchanged(
     """One exchange after, and beside, the last pass of a step."""
     nothing = 0 * gradient_bytes * pass_seconds
     if size.processes == 1:
-        return Exchanged(nothing, nothing, nothing, nothing)
+        return Exchanged(nothing, nothing, nothing, nothing, nothing)
     total = float(np.median(gradient_bytes))
     parts = exchange.parts or even_parts(total)
     scale = gradient_bytes / sum(part.num_bytes for part in parts)
@@ -166,9 +168,10 @@ def exchanged(
     exposed = np.maximum(clock - pass_seconds, 0.0)
     hidden = 1 - np.minimum(exposed / np.maximum(on_wire, 1e-12), 1.0)
     sent = exchange.sent_share * ring_bytes(size, gradient_bytes)
-    beside = wire.copying * sent * hidden / exchange.processors + wire.coding * gradient_bytes
-    every = exchange.every_steps
-    return Exchanged(on_wire / every, exposed / every, beside / every, seconds / every)
+    copying = wire.copying * sent / exchange.processors
+    beside = copying * hidden + wire.coding * gradient_bytes
+    found = (on_wire, exposed, beside, seconds, copying)
+    return Exchanged(*(values / exchange.every_steps for values in found))
 
 
 __all__ = ["RING", "TREE", "Exchanged", "Size", "Wire", "exchanged", "ring_bytes", "sent_bytes"]

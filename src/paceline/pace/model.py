@@ -13,10 +13,6 @@ from paceline.pace.exchange import BACKWARD_SHARE, Numbers, Size, Wire, exchange
 from paceline.pace.job import Job
 from paceline.record.schema import CHECKPOINT, COMPUTE, INPUT, NETWORK, OPTIMIZER
 
-_ROOM_USED = 0.25
-"""Of the update and the next forward pass, what hides gradients on their way: the weights that are
-needed first are those whose gradients come last. Measured: none to half of it (docs/model.md)."""
-
 
 @dataclass(frozen=True)
 class Draws:
@@ -28,6 +24,8 @@ class Draws:
     fixed: Numbers
     jitter: Numbers
     network: Numbers
+    room: Numbers
+    """Share of the update and the next forward pass beside which gradients may still travel."""
     input_rate: Numbers | None
     wire: Wire
 
@@ -77,10 +75,13 @@ def step_time(job: Job, size: Size, draws: Draws) -> StepTime:
         size, draws.gradient_bytes, pure / _passes(job, size), job.exchange, draws.wire
     )
     compute = pure + sent.beside
-    late = compute * draws.jitter * slowest_of(size.processes)
-    small = _small_message_seconds(size, draws.wire)
     least = sent.last if job.exchange.lasts == "next forward" else 0.0
     waited = np.maximum(sent.exposed - _room_after_backward(job, compute, draws), least)
+    # What travels beside other work is copied beside it, too.
+    hidden_later = np.maximum(sent.exposed - waited, 0.0) / np.maximum(sent.wire, 1e-12)
+    compute = compute + sent.copying * hidden_later
+    late = compute * draws.jitter * slowest_of(size.processes)
+    small = _small_message_seconds(size, draws.wire)
     network = draws.network * (waited + late + small)
     busy = compute + network + draws.update
     measured = job.units_per_step / job.measured_processes
@@ -103,7 +104,7 @@ def _room_after_backward(job: Job, compute: Numbers, draws: Draws) -> Numbers:
     if lasts == "backward":
         return 0 * compute
     if lasts == "next forward":
-        return _ROOM_USED * ((1 - BACKWARD_SHARE) * compute + draws.update)
+        return draws.room * ((1 - BACKWARD_SHARE) * compute + draws.update)
     return compute + draws.update
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from paceline.pace.exchange import Size
 from paceline.pace.job import Exchange, Figure, Job, Link, Part
 from paceline.pace.model import step_time
-from paceline.pace.predict import Range, draws_of, model_doubt, range_of
+from paceline.pace.predict import Range, draws_of, gain_doubt, model_doubt, range_of
 
 LEAST_GAIN: Final = 1.03
 """A remedy that gains less is not worth a sentence."""
@@ -23,8 +23,14 @@ _LOADER_SPREAD: Final = 0.08
 _WAITING_SPREAD: Final = 0.3
 OVERLAP_BUCKET_BYTES: Final = 4.0 * 1024 * 1024
 """Of `reduce=overlap`, which waits for single buckets."""
+DILOCO_SHARE: Final = 4.25 / 32
+"""Of the bytes of fp32 that `reduce=diloco` sends of a weight."""
 _CODING: Final = {"fp16": 0.4e-9, "bf16": 0.4e-9}
 """Seconds of a processor for a byte of gradients, to 16 bits and back; measured on CPUs."""
+_AGREEING: Final = 1.3e-9
+_AGREEING_IN_FEW_BITS: Final = 2.2e-9
+"""Seconds for a byte of weights in an exchange of them: what they have moved since the last one, to
+the wire's bits and back, and the step to what all agree on."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,10 @@ def gain_of(before: Situation, change: Change) -> Range:
     rates = [
         step_time(one.job, one.size, draws_of(one.job, one.link)).rate for one in (after, before)
     ]
-    doubt = model_doubt(after.job, after.size) if after.size != before.size else 1.0
-    return range_of(np.asarray(rates[0] / rates[1] / doubt))
+    gain = rates[0] / rates[1]
+    if after.size != before.size:
+        return range_of(np.asarray(gain / model_doubt(after.job, after.size)))
+    return range_of(np.asarray(gain ** gain_doubt(len(gain))))
 
 
 def is_worth_it(gain: Range) -> bool:
@@ -108,9 +116,13 @@ def in_16_bits(kind: str) -> Change:
 
 def _halved(old: Exchange, kind: str) -> Exchange:
     """Half of the bytes, and some work to make them and back."""
-    coding = Figure(_CODING[kind], 0.5, "measured on CPUs; see docs/model.md")
-    slower = replace(coding, value=coding.value * old.copying.value / Exchange().copying.value)
-    return replace(old, sent_share=old.sent_share / 2, coding=slower)
+    return replace(old, sent_share=old.sent_share / 2, coding=_work(_CODING[kind], old))
+
+
+def _work(seconds_per_byte: float, old: Exchange) -> Figure:
+    """On this processor, which copies so much faster or slower than the one that was measured."""
+    times = old.copying.value / Exchange().copying.value
+    return Figure(seconds_per_byte * times, 0.5, "measured on CPUs; see docs/model.md")
 
 
 def other_buckets(bucket_bytes: float) -> Change:
@@ -126,18 +138,24 @@ def _travelling(old: Exchange, bucket_bytes: float) -> Exchange:
     return replace(old, lasts="next forward", bucket_bytes=bucket_bytes)
 
 
-def rarer_exchange(every_steps: int, in_background: bool = False) -> Change:
-    return with_exchange(lambda old: _rarer(old, every_steps, in_background))
+def rarer_exchange(every_steps: int, packed_share: float | None = None) -> Change:
+    return with_exchange(lambda old: _rarer(old, every_steps, packed_share))
 
 
-def _rarer(old: Exchange, every_steps: int, in_background: bool) -> Exchange:
+def _rarer(old: Exchange, every_steps: int, packed_share: float | None) -> Exchange:
     """Steps of each process's own between two exchanges of the weights. Local SGD waits for them,
-    DiLoCo sends them in parts, and in 16 bits, while training goes on."""
+    DiLoCo sends them in parts, with a share of the bits, while training goes on."""
     whole = sum(part.num_bytes for part in old.parts) or 1.0
-    late = replace(old, every_steps=every_steps * old.every_steps, parts=(Part(whole, 1.0),))
-    if not in_background:
+    work = _work(_AGREEING if packed_share is None else _AGREEING_IN_FEW_BITS, old)
+    late = replace(
+        old,
+        every_steps=every_steps * old.every_steps,
+        parts=(Part(whole, 1.0),),
+        coding=work,
+    )
+    if packed_share is None:
         return late
-    return replace(late, lasts="steps", sent_share=old.sent_share / 2)
+    return replace(late, lasts="steps", sent_share=packed_share * old.sent_share)
 
 
 def exchange_of(kind: str, plain: Exchange, every_steps: int, wire_share: float) -> Exchange:
@@ -147,7 +165,7 @@ def exchange_of(kind: str, plain: Exchange, every_steps: int, wire_share: float)
     if kind == "overlap":
         return _travelling(plain, OVERLAP_BUCKET_BYTES)
     if kind in ("local", "diloco"):
-        return _rarer(plain, every_steps, in_background=kind == "diloco")
+        return _rarer(plain, every_steps, wire_share * every_steps if kind == "diloco" else None)
     return replace(plain, sent_share=wire_share * plain.sent_share)
 
 
@@ -211,5 +229,5 @@ def _other_exchanges(exchange: Exchange) -> Iterator[tuple[str, str, Change]]:
         text = "gradients that travel on through the next forward pass (reduce=overlap)"
         yield "overlap", text, in_order_of_need(OVERLAP_BUCKET_BYTES)
     yield "bf16", "gradients in 16 bits on the wire (reduce=bf16)", in_16_bits("bf16")
-    text = "weights exchanged in parts beside 32 steps, which learns otherwise (reduce=diloco)"
-    yield "diloco", text, rarer_exchange(32, in_background=True)
+    text = "weights exchanged in parts beside 8 steps, which learns otherwise (reduce=diloco)"
+    yield "diloco", text, rarer_exchange(8, DILOCO_SHARE)

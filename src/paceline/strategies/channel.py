@@ -60,12 +60,12 @@ class Channel:
         whole = len(data).to_bytes(_LENGTH_BYTES, "big") + data
         first, rest = whole[:_FRAME_BYTES], whole[_FRAME_BYTES:]
         self._frame[: len(first)] = torch.frombuffer(bytearray(first), dtype=torch.uint8)
-        self._wait(self._group.send([self._frame], self._other, 0))
+        self._send_now(self._frame)
         if rest:
-            self._wait(self._group.send([_as_tensor(rest)], self._other, 0))
+            self._send_now(_as_tensor(rest))
 
     def receive(self, most_bytes: int = _MOST_BYTES) -> Message:
-        self._wait(self._group.recv([self._answer], self._other, 0))
+        self._receive_now(self._answer)
         whole = self._answer.numpy().tobytes()
         length = int.from_bytes(whole[:_LENGTH_BYTES], "big")
         data = whole[_LENGTH_BYTES : _LENGTH_BYTES + length]
@@ -73,7 +73,7 @@ class Channel:
             raise ChannelLostError(f"{self.name}: a message of {length} bytes is none of ours")
         if length > len(data):
             rest = torch.empty(length - len(data), dtype=torch.uint8)
-            self._wait(self._group.recv([rest], self._other, 0))
+            self._receive_now(rest)
             data += rest.numpy().tobytes()
         try:
             message = json.loads(data)
@@ -98,19 +98,32 @@ class Channel:
         if not tensor.numel():
             return None
         self.sent_bytes += tensor.numel() * tensor.element_size()
-        return self._begin(lambda: self._group.send([tensor], self._other, 0))
+        return self._begin_send(tensor)
 
     def begin_receive(self, tensor: torch.Tensor) -> Any:
         if not tensor.numel():
             return None
         self.received_bytes += tensor.numel() * tensor.element_size()
-        return self._begin(lambda: self._group.recv([tensor], self._other, 0))
+        return self._begin_receive(tensor)
 
     def wait_for(self, work: Any) -> None:
         if work is not None:
             self._wait(work)
 
+    def _send_now(self, tensor: torch.Tensor) -> None:
+        self._wait(self._begin_send(tensor))
+
+    def _receive_now(self, tensor: torch.Tensor) -> None:
+        self._wait(self._begin_receive(tensor))
+
+    def _begin_send(self, tensor: torch.Tensor) -> Any:
+        return self._begin(lambda: self._group.send([tensor], self._other, 0))
+
+    def _begin_receive(self, tensor: torch.Tensor) -> Any:
+        return self._begin(lambda: self._group.recv([tensor], self._other, 0))
+
     def _begin(self, begin: Any) -> Any:
+        """A connection that is known to be gone refuses at once."""
         try:
             return begin()
         except RuntimeError as error:

@@ -211,7 +211,7 @@ class Stepper:
 
     def _update(self, rate: float, want_norm: bool) -> torch.Tensor | None:
         state, clip = self.state, self.recipe.optimizer.clip_norm
-        set_rate(state.optimizer, rate)
+        set_rate(state.optimizer, rate * self.exchange.rate_factor)
         if self.exchange.updates_late:
             return self.exchange.update_late(want_norm)
         norm = None

@@ -113,6 +113,7 @@ def _try_out(trial: Trial, note: Note) -> ReduceSettings:
         compute_seconds=trial.step_seconds(None),
         bytes_per_second=trial.bytes_per_second(),
         gradient_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
+        num_procs=trial.world.size,
         hierarchical_share=hierarchical_share(trial.world),
     )
     settings = trial.recipe.reduce

@@ -23,6 +23,7 @@ from paceline.record.phases import PhaseClock
 from paceline.record.schema import START_UP
 from paceline.train.measure.collectives import pending_collective
 from paceline.train.measure.device_clock import wait_for_device
+from paceline.world import wait_for_others
 
 _EVERY_SECONDS = 0.5
 _COLLECTIVES = "distributed_c10d.py"
@@ -159,6 +160,8 @@ def collective_of(frame: FrameType | None, gradients_are_out: bool) -> str | Non
         code = frame.f_code
         if code.co_filename.endswith(_COLLECTIVES):
             return code.co_name
+        if code is wait_for_others.__code__:
+            return str(frame.f_locals["collective"])
         if _ROLES in code.co_filename and code.co_name in _WAITS_OF_ROLES:
             return _WAITS_OF_ROLES[code.co_name]
         if gradients_are_out and code.co_filename.endswith(_BACKWARD):

@@ -7,6 +7,7 @@ from typing import Any
 from paceline.pace.job import Figure
 from paceline.pace.predict import Range
 from paceline.pace.remedies import (
+    DILOCO_SHARE,
     OVERLAP_BUCKET_BYTES,
     Change,
     Situation,
@@ -152,8 +153,8 @@ def _kinds(with_local_steps: bool) -> Iterator[tuple[str, str, Change]]:
     if with_local_steps:
         learns = "which learns otherwise"
         yield "local", f"weights averaged every 8 steps, {learns}", rarer_exchange(8)
-        text = f"weights exchanged in parts beside 32 steps, {learns}"
-        yield "diloco", text, rarer_exchange(32, in_background=True)
+        text = f"weights exchanged in parts beside 8 steps, {learns}"
+        yield "diloco", text, rarer_exchange(8, DILOCO_SHARE)
 
 
 def _fewer_saves(facts: Facts) -> Idea:

@@ -1,18 +1,19 @@
 """How the processes of a world come to the same weights: `reduce` in the recipe.
 
 `exchange.py` says what the loop asks of every kind. `gradients.py`: the gradients of every step,
-with DDP; `overlap.py`: the same, in the order of need. `powersgd.py` and `topk.py` send a part of
-them, with `feedback.py`. `outer.py`: steps that processes make alone, and the exchange of what came
-of them. `own_state.py`: what then differs between processes, in checkpoints. `watch.py` counts what
-is sent and what of it was waited for. `hierarchy.py`: inside of hosts first, then between them;
-`choice.py`: which kind `auto` takes.
+with DDP; `overlap.py`: the same, in the order of need, in `buckets.py` and, of embeddings,
+`tables.py`. `powersgd.py` and `topk.py` send a part of them, with `feedback.py`. `outer.py`: steps
+that processes make alone, and the exchange of what came of them, in `four_bits.py`. `own_state.py`:
+what then differs between processes, in checkpoints. `watch.py` counts what is sent and what of it
+was waited for. `hierarchy.py`: inside of hosts first, then between them; `choice.py`: which kind
+`auto` takes.
 """
 
 import torch
 from torch import nn
 
 from paceline.errors import UserError
-from paceline.settings import Recipe
+from paceline.settings import FEWEST_BITS, Recipe
 from paceline.train.reduce.exchange import Exchange, Tensors
 from paceline.train.reduce.gradients import SENDERS, GradientExchange
 from paceline.train.reduce.outer import OuterExchange, OuterPlan
@@ -51,20 +52,24 @@ def build_exchange(recipe: Recipe, network: nn.Module, world: World) -> Exchange
 def outer_plan(recipe: Recipe, num_procs: int) -> OuterPlan:
     settings = recipe.reduce
     every = settings.every or 1
+    inner_rate = settings.inner_rate or usual_inner_rate(recipe.optimizer.kind, num_procs)
     if settings.kind == "local":
-        return OuterPlan(every)
+        return OuterPlan(every, inner_rate=inner_rate)
     return OuterPlan(
         every,
         settings.parts,
         settings.delay or 0,
-        settings.outer_rate or usual_outer_rate(recipe.optimizer.kind, num_procs),
+        inner_rate,
+        settings.outer_rate or 1.0,
         settings.outer_momentum,
         torch.bfloat16,
+        is_packed=settings.bits == FEWEST_BITS,
     )
 
 
-def usual_outer_rate(optimizer: str, num_procs: int) -> float:
+def usual_inner_rate(optimizer: str, num_procs: int) -> float:
     """Adam and its like divide a gradient by its own size, which is mostly noise: from a batch that
     is N times as small a step has a root of N less of the signal, in each process and so in their
-    mean. To make up for it beyond a root of two overshoots (docs/reduce.md has the curves)."""
+    mean. To make up for it in the outer step instead overshoots where weights had settled between
+    two exchanges, and so does more than a root of two (docs/reduce.md has the curves)."""
     return 1.0 if optimizer == "sgd" else min(num_procs, 2) ** 0.5

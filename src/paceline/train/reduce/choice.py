@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from paceline.settings import ReduceSettings
+from paceline.settings import FEWEST_BITS, ReduceSettings
 from paceline.units import format_seconds
 
 HIERARCHICAL: Final = "hierarchical"
@@ -33,6 +33,7 @@ class Measured:
     bytes_per_second: float
     """Of values that an all-reduce of all processes gets through."""
     gradient_bytes: float
+    num_procs: int = 2
     hierarchical_share: float | None = None
     """Of what a ring through all processes sends, where hosts have several: what leaves a host if
     it adds up inside first."""
@@ -73,17 +74,25 @@ def least_seconds(kind: str, known: Measured, settings: ReduceSettings) -> float
         "overlap": known.gradient_bytes,
         HIERARCHICAL: known.gradient_bytes * (known.hierarchical_share or 1.0),
         "bf16": known.gradient_bytes / 2,
-        "diloco": known.gradient_bytes / 2 / period(known, settings),
+        "diloco": _packed_bytes(known, settings) / period(known, settings),
     }
     return max(known.compute_seconds, on_wire.get(kind, 0.0) / known.bytes_per_second)
 
 
 def period(known: Measured, settings: ReduceSettings) -> int:
     """DiLoCo's steps between exchanges: the recipe's, or as many as the line needs."""
-    needed = wire_seconds(known) / 2 / _FULL_LINE / max(known.compute_seconds, 1e-9)
+    seconds = _packed_bytes(known, settings) / known.bytes_per_second
+    needed = seconds / _FULL_LINE / max(known.compute_seconds, 1e-9)
     usual = ReduceSettings(kind="diloco", parts=settings.parts).every or 1
     wanted = max(settings.every or usual, needed)
     return -int(-wanted // settings.parts) * settings.parts
+
+
+def _packed_bytes(known: Measured, settings: ReduceSettings) -> float:
+    """Of one exchange of all weights, as an all-reduce would count them: four bits cannot be added
+    up on the way, so that everybody gets those of all."""
+    times = known.num_procs / 2 if settings.bits == FEWEST_BITS else 1.0
+    return known.gradient_bytes * settings.packed_share * times
 
 
 def settings_of(kind: str, known: Measured, settings: ReduceSettings) -> ReduceSettings:

@@ -55,6 +55,11 @@ class Exchange:
         """The network with the weights that all processes have: evaluated and saved."""
         return self.network
 
+    @property
+    def rate_factor(self) -> float:
+        """Times the learning rate of the schedule, for the updates of this process."""
+        return 1.0
+
     def begin(self) -> None:
         """A run begins, with the first process's weights."""
         return

@@ -8,7 +8,7 @@ Douillard et al., "DiLoCo" (2023) and "Streaming DiLoCo" (2025); Stich, "Local S
 """
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,8 @@ import torch.distributed as dist
 from torch import nn
 
 from paceline.train.reduce.exchange import Exchange, Tensors, send_first_weights
-from paceline.world import World
+from paceline.train.reduce.four_bits import add_unpacked, pack
+from paceline.world import World, wait_for_others
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,14 @@ class OuterPlan:
     parts: int = 1
     delay: int = 0
     """Steps that a part may be on its way."""
+    inner_rate: float = 1.0
+    """Times the learning rate, for the steps between exchanges."""
     rate: float = 1.0
     momentum: float = 0.0
     number_type: torch.dtype = torch.float32
     """On the wire."""
+    is_packed: bool = False
+    """Whether it takes four bits instead, but for the last exchange of a run."""
 
     def arriving(self, step: int) -> int | None:
         """The part whose exchange ends after this step."""
@@ -72,9 +77,15 @@ class InFlight:
     averaged: torch.Tensor
     """The mean of what all processes moved away from agreement, once `works` are done."""
     buffers: torch.Tensor
-    left_with: list[torch.Tensor]
-    """The own weights when it left; none where it is waited for at once."""
-    works: list[Any]
+    """The mean of what the norms of all processes have seen."""
+    left_with: list[torch.Tensor] = field(default_factory=list)
+    """The own weights when it left, as the others were told; none where it is waited for at once
+    and they were told exactly."""
+    left_buffers: torch.Tensor | None = None
+    """What the own norms had seen by then; none where it is waited for at once."""
+    works: list[Any] = field(default_factory=list)
+    packed: list[torch.Tensor] = field(default_factory=list)
+    """Of all processes, where values go in four bits; `averaged` is zero until they are there."""
 
 
 class OuterExchange(Exchange):
@@ -94,6 +105,10 @@ class OuterExchange(Exchange):
     def agreed(self) -> nn.Module:
         return self._agreed
 
+    @property
+    def rate_factor(self) -> float:
+        return self.plan.inner_rate
+
     def begin(self) -> None:
         send_first_weights(self.network, self.world)
         self.adopt()
@@ -112,22 +127,44 @@ class OuterExchange(Exchange):
             return
         leaving = self.plan.leaving(step)
         if leaving is not None:
-            self._leave(leaving)
+            self._leave(leaving, self.plan.is_packed)
             self._arrive(is_due=self.plan.delay == 0)
 
-    def _leave(self, number: int) -> None:
+    def _leave(self, number: int, is_packed: bool) -> None:
         part = self._parts[number]
-        pairs = zip(part.agreed.values(), part.own.values(), strict=True)
-        averaged = _flat([agreed - own for agreed, own in pairs])
-        averaged = averaged.div_(self.world.size).to(self.plan.number_type)
-        buffers = _flat(_stored_floats(self.network)).div_(self.world.size)
-        left_with = [own.clone() for own in part.own.values()] if self.plan.delay else []
-        works = [self._send(values) for values in (averaged, buffers) if len(values)]
-        self._in_flight = InFlight(number, averaged, buffers, left_with, works)
+        moved = _flat(_differences(part.agreed.values(), part.own.values()))
+        # Once in a period is enough of what norms have seen: no step of training reads it.
+        seen = _flat(_stored_floats(self.network) if number == 0 else [])
+        flight = InFlight(number, moved, seen / self.world.size)
+        if is_packed:
+            self._send_packed(flight, part)
+        else:
+            flight.averaged = moved.div_(self.world.size).to(self.plan.number_type)
+            self._send(flight, flight.averaged)
+            if self.plan.delay:
+                flight.left_with = [own.clone() for own in part.own.values()]
+        self._send(flight, flight.buffers)
+        flight.left_buffers = seen if self.plan.delay else None
+        self._in_flight = flight
 
-    def _send(self, values: torch.Tensor) -> Any:
-        self.watch.reduced_bytes += values.numel() * values.element_size()
-        return dist.all_reduce(values, group=self._group, async_op=True)
+    def _send_packed(self, flight: InFlight, part: Part) -> None:
+        """What rounding takes away stays in the own weights, and so in what is sent next."""
+        own = pack(flight.averaged)
+        flight.packed = [torch.empty_like(own) for _ in range(self.world.size)]
+        work = dist.all_gather(flight.packed, own, group=self._group, async_op=True)
+        flight.works.append(work)
+        # Counted as an all-reduce that would send as much: it sends 2 (N-1)/N of its bytes.
+        self.watch.reduced_bytes += len(own) * self.world.size // 2
+        told = torch.zeros_like(flight.averaged)
+        add_unpacked(told, own, 1.0)
+        agreed = part.agreed.values()
+        flight.left_with = list(_differences(agreed, _like(agreed, told)))
+        flight.averaged = torch.zeros_like(told)
+
+    def _send(self, flight: InFlight, values: torch.Tensor) -> None:
+        if len(values):
+            self.watch.reduced_bytes += values.numel() * values.element_size()
+            flight.works.append(dist.all_reduce(values, group=self._group, async_op=True))
 
     def _arrive(self, is_due: bool) -> None:
         """The outer step of the part in flight, and own weights after it."""
@@ -140,12 +177,15 @@ class OuterExchange(Exchange):
         moved = _like(part.agreed.values(), flight.averaged.float())
         part.step(moved, self.plan.rate, self.plan.momentum)
         self._follow(part, flight.left_with)
-        self._take_buffers(flight.buffers)
+        self._take_buffers(flight)
 
     def _wait(self, flight: InFlight) -> None:
         for work in flight.works:
-            work.wait()
+            wait_for_others(work, "exchange of weights")
         flight.works.clear()
+        for packed in flight.packed:  # in the order of ranks, so that sums are the same everywhere
+            add_unpacked(flight.averaged, packed, 1 / self.world.size)
+        flight.packed.clear()
 
     def _follow(self, part: Part, left_with: Sequence[torch.Tensor]) -> None:
         """Own weights are the agreed ones, with what was learned since the part left."""
@@ -157,24 +197,36 @@ class OuterExchange(Exchange):
         for own, agreed, left in pairs:
             own.add_(agreed - left)
 
-    def _take_buffers(self, averaged: torch.Tensor) -> None:
-        """Running averages of norms: their mean. Counters are the same everywhere anyway."""
-        own = _stored_floats(self.network)
-        for buffer, value in zip(own, _like(own, averaged), strict=True):
+    def _take_buffers(self, flight: InFlight) -> None:
+        """Running averages of norms, which come with the first part: their mean, and on top of it
+        what own norms have seen since it left. Counters are the same everywhere anyway."""
+        if flight.number != 0:
+            return
+        for agreed, own in zip(self._agreed.buffers(), self.network.buffers(), strict=True):
+            agreed.copy_(own)
+        agreed_buffers = _stored_floats(self._agreed)
+        for buffer, value in zip(
+            agreed_buffers, _like(agreed_buffers, flight.buffers), strict=True
+        ):
             buffer.copy_(value)
-        for agreed, buffer in zip(self._agreed.buffers(), self.network.buffers(), strict=True):
-            agreed.copy_(buffer)
+        own_buffers = _stored_floats(self.network)
+        now = flight.buffers
+        if flight.left_buffers is not None:
+            now = _flat(own_buffers) + (flight.buffers - flight.left_buffers)
+        for buffer, value in zip(own_buffers, _like(own_buffers, now), strict=True):
+            buffer.copy_(value)
 
     def _average_all(self) -> None:
         """After the last step of a run: nothing that any process learned is left out."""
         for number, part in enumerate(self._parts):
-            self._leave(number)
+            self._leave(number, is_packed=False)
             flight, self._in_flight = self._in_flight, None
             assert flight is not None  # noqa: S101  (it has just left)
             self._wait(flight)
             part.step(_like(part.agreed.values(), flight.averaged.float()), 1.0, 0.0)
             self._follow(part, [])
-            self._take_buffers(flight.buffers)
+            flight.left_buffers = None
+            self._take_buffers(flight)
 
     def shared_tensors(self) -> Tensors:
         """Waits for the part in flight, which then counts as arrived early."""
@@ -193,7 +245,10 @@ class OuterExchange(Exchange):
         if flight is None:
             return {}
         names = self._parts[flight.number].own
-        return {f"left_with.{name}": t for name, t in zip(names, flight.left_with, strict=True)}
+        tensors = {f"left_with.{name}": t for name, t in zip(names, flight.left_with, strict=True)}
+        if flight.left_buffers is not None:
+            tensors["left_buffers"] = flight.left_buffers
+        return tensors
 
     def load_shared(self, tensors: Tensors) -> None:
         for part in self._parts:
@@ -208,23 +263,35 @@ class OuterExchange(Exchange):
             return
         number, device = int(shared["part"]), self.world.device
         left_with = [own[f"left_with.{name}"].to(device) for name in self._parts[number].own]
+        left_buffers = own["left_buffers"].to(device) if "left_buffers" in own else None
         averaged, buffers = shared["averaged"].to(device), shared["buffers"].to(device)
-        self._in_flight = InFlight(number, averaged, buffers, left_with, [])
+        self._in_flight = InFlight(number, averaged, buffers, left_with, left_buffers)
 
 
 def cut(network: nn.Module, agreed: nn.Module, num_parts: int) -> list[Part]:
-    """Neighbouring parameters, so that parts have about the same size."""
+    """Neighbouring parameters, so that parts have about the same size; one that is larger than a
+    part, as embeddings are, is in several."""
     own = {name: p.detach() for name, p in network.named_parameters() if p.requires_grad}
     same = {name: p.detach() for name, p in agreed.named_parameters()}
     total = sum(weight.numel() for weight in own.values())
     parts: list[Part] = [Part({}, {}) for _ in range(num_parts)]
-    before = 0
+    most, before = -(-total // num_parts), 0
     for name, weight in own.items():
-        middle = before + weight.numel() / 2
-        part = parts[min(int(middle * num_parts / total), num_parts - 1)]
-        part.own[name], part.agreed[name] = weight, same[name]
-        before += weight.numel()
+        pieces = zip(_pieces(name, weight, most), _pieces(name, same[name], most), strict=True)
+        for (piece, values), (_, agreed_values) in pieces:
+            middle = before + values.numel() / 2
+            part = parts[min(int(middle * num_parts / total), num_parts - 1)]
+            part.own[piece], part.agreed[piece] = values, agreed_values
+            before += values.numel()
     return parts
+
+
+def _pieces(name: str, weight: torch.Tensor, most: int) -> list[tuple[str, torch.Tensor]]:
+    """The weight, or views of it that have at most so many values each."""
+    if weight.numel() <= most or not weight.is_contiguous():
+        return [(name, weight)]
+    pieces = torch.split(weight.view(-1), most)
+    return [(f"{name}.{number}", piece) for number, piece in enumerate(pieces)]
 
 
 def _stored_floats(network: nn.Module) -> list[torch.Tensor]:
@@ -234,8 +301,15 @@ def _stored_floats(network: nn.Module) -> list[torch.Tensor]:
     return [b for name, b in named if name in stored and b.is_floating_point()]
 
 
-def _flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    return torch.cat([t.reshape(-1) for t in tensors]) if tensors else torch.empty(0)
+def _differences(
+    left: Iterable[torch.Tensor], right: Iterable[torch.Tensor]
+) -> Iterator[torch.Tensor]:
+    return (one - other for one, other in zip(left, right, strict=True))
+
+
+def _flat(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    return torch.cat(flat) if flat else torch.empty(0)
 
 
 def _like(tensors: Iterable[torch.Tensor], flat: torch.Tensor) -> list[torch.Tensor]:
