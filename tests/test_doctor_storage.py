@@ -50,3 +50,8 @@ def test_timing_leaves_nothing_behind(tmp_path: Path) -> None:
     assert speed["files_per_second"] > 0 and speed["flush_seconds"] > 0
     assert speed["filesystem"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fast_server_is_named_too() -> None:
+    (row,) = judge_storage(speeds(filesystem="nfs4 fs-1:/export"))
+    assert row.state == "ok" and row.found.startswith("nfs4 fs-1:/export: a flush takes")
